@@ -12,8 +12,8 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 	switch ((enum sr_mixer)n->m->layer[l].mixer) {
 	case SR_ATTEND:
 		op->matmul(d, P_QKV, P_Y, w->qkv, T);
-		op->rope_store(d, l, kind, w->qn, w->kn, n->m->eps, T);
-		op->attend(d, l, kind, T);
+		op->rope_store(d, kv_of(n->m, l) == l ? l : -1, kind, w->qn, w->kn, n->m->eps, T);
+		op->attend(d, kv_of(n->m, l), kind, w->sinks, T);
 		op->matmul(d, P_Z, P_A, w->o, T);
 		break;
 	}
@@ -28,37 +28,46 @@ static void run_ffn(const struct ops *op, struct dev *d, const struct net *n, in
 
 	switch ((enum sr_ffn)y->ffn) {
 	case SR_GATED:
+	case SR_PLAIN:
 		op->matmul(d, P_GU, P_Y, w->gu, T);
-		op->act_mul(d, (enum sr_act)n->m->act, y->d_ff, T);
+		op->act_mul(d, (enum sr_ffn)y->ffn, (enum sr_act)n->m->act, n->m->act_limit, y->d_ff, T);
 		op->matmul(d, P_Z, P_ACT, w->down, T);
 		break;
 	}
 	op->reduce(d, P_Z, T);
 }
 
+/* A layer without a norm there passes X on as it is. */
+static enum sr_norm how(const struct net *n, const struct weight *norm)
+{
+	return norm ? (enum sr_norm)n->m->norm_kind : SR_SAME;
+}
+
 void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
              int logit_rows, void (*yield)(void *ctx), void *ctx)
 {
 	const struct sr_model *m = n->m;
+	const enum sr_norm kind = (enum sr_norm)m->norm_kind;
+	const float by = m->residual != 0 ? m->residual : 1;
 	const struct weight *post = NULL; /* the norm of what the previous sublayer left in Z */
 
 	op->embed(d, n->embed, m->embed_scale, T);
 	for (int l = 0; l < m->n_layers; l++) {
 		const struct net_layer *w = &n->layer[l];
 
-		op->add_norm(d, l == 0, post, w->norm1, m->eps, T);
+		op->add_norm(d, l == 0, post, w->norm1, how(n, w->norm1), m->eps, by, T);
 		run_mixer(op, d, n, l, T);
-		op->add_norm(d, 0, w->post1, w->norm2, m->eps, T);
+		op->add_norm(d, 0, w->post1, w->norm2, m->layer[l].parallel ? kind : how(n, w->norm2), m->eps, by, T);
 		run_ffn(op, d, n, l, T);
 		post = w->post2;
 		if (yield)
 			yield(ctx);
 	}
-	op->add_norm(d, 0, post, NULL, m->eps, T); /* NULL: X only */
+	op->add_norm(d, 0, post, NULL, kind, m->eps, by, T); /* NULL: X only */
 	for (int i = 0; i < R; i += logit_rows) {
 		int r = R - i < logit_rows ? R - i : logit_rows;
 
-		op->pick_norm(d, n->norm, m->eps, i, r);
+		op->pick_norm(d, n->norm, kind, m->eps, i, r);
 		op->matmul(d, P_LOGITS, P_Y, n->head, r);
 		op->sample(d, m->logit_cap, i, r);
 		if (yield)

@@ -39,6 +39,7 @@ struct sr_tensor {
 	int32_t group_n;       /* rows per scale; 0 = all (F8 per tensor), 1, 128 */
 	int32_t scale_type;    /* enum sr_type of scale */
 	float   add;           /* to each element at load: 1 for Gemma's norms in safetensors */
+	float   mul;           /* then each element times it; 0 = 1.  Vectors only */
 	struct sr_extent data, scale, zero, index; /* bytes == 0: none */
 };
 
@@ -55,19 +56,38 @@ struct sr_source {
 	int (*wait)(void *ctx, uint64_t *tag, void **at);
 };
 
-enum sr_rope_kind { SR_ROPE_PLAIN, SR_ROPE_LINEAR, SR_ROPE_LLAMA3, SR_ROPE_YARN };
-struct sr_rope {
+enum sr_rope_kind {
+	SR_ROPE_PLAIN, SR_ROPE_LINEAR, SR_ROPE_LLAMA3, SR_ROPE_YARN,
+	SR_ROPE_FACTORS,       /* each frequency divided by its own factor */
+	SR_ROPE_NONE,          /* no rotation: dims is 0 */
+};
+struct sr_rope {               /* has no padding: sr_rope_like() compares bytes */
+	const float *divisor;  /* FACTORS: [dims/2], owned by the model; else NULL */
 	int32_t kind;          /* enum sr_rope_kind */
-	int32_t dims;          /* of a head that are rotated, even */
+	int32_t dims;          /* of a head that are rotated, even; the first of them */
 	int32_t pairs;         /* 1: i with i+1 (GGUF's llama), 0: i with i+dims/2 */
 	int32_t context;       /* the model was trained for before scaling */
 	float   theta, factor;
 	float   low, high;     /* llama3: low/high_freq_factor; yarn: beta_slow/beta_fast */
-	float   magnitude;     /* yarn: on cos and sin; else 1 */
+	float   magnitude;     /* yarn, factors: on cos and sin; else 1 */
 	int32_t exact;         /* yarn: 1: where the ramp begins and ends is not rounded to whole pairs */
 };
 
-enum sr_act { SR_SILU, SR_GELU_TANH };
+/* With a gate g and an input u: act(g) * u; without a gate (SR_PLAIN): act(u).  OAI: with c the limit,
+ * g = min(g, c), u = clamp(u, -c, c), (u + 1) * g * sigmoid(1.702 g). */
+enum sr_act { SR_SILU, SR_GELU_TANH, SR_GELU_ERF, SR_RELU2, SR_OAI };
+
+/* RMS: x / sqrt(mean(x^2) + eps) * w.  LAYER: the mean is taken off first, and a bias may be added.
+ * SAME: x itself, a layer that has no norm there. */
+enum sr_norm { SR_RMS, SR_LAYER, SR_SAME };
+
+/* How q and k are normalized, if layers have q_norm and k_norm, or SR_QK_BARE: per head before rope, unless
+ * one of these bits says otherwise. */
+enum {
+	SR_QK_ROW = 1,         /* one norm over all heads of q, one over all of k; weights [H][E], [G][E] */
+	SR_QK_LATE = 2,        /* after rope; not with SR_QK_ROW */
+	SR_QK_BARE = 4,        /* without weights */
+};
 
 #define SR_KINDS 4
 
@@ -78,23 +98,38 @@ struct sr_attn {
 	int32_t n_kv_heads;
 	int32_t head_dim;      /* width of a head: of queries, keys and values */
 	int32_t window;        /* attends to the last `window` positions; 0 = all */
+	int32_t chunk;         /* attends from the last multiple of `chunk` positions on; 0 = from the first */
+	int32_t bidirectional; /* 1: attends to later positions of the sequence, too */
+	int32_t qk_norm;       /* bits SR_QK_.. */
+	int32_t v_norm;        /* 1: v is divided by its rms per head, without a weight */
+	int32_t k_is_v;        /* 1: no v of its own: v is k before its norm and rope */
 	float   scale;         /* on q.k, 1/sqrt(head_dim) mostly */
 	float   cap;           /* of scores: cap * tanh(x / cap); 0 = none */
+	float   heat;          /* q *= 1 + heat * ln(1 + floor((p + heat_add) / heat_from)); 0 = none */
+	int32_t heat_from, heat_add;
 	struct sr_rope rope;
 };
 
 enum sr_mixer { SR_ATTEND };           /* attention over the KV cache */
-enum sr_ffn { SR_GATED };              /* down(act(gate) * up) */
+enum sr_ffn {
+	SR_GATED,              /* down(act(gate) * up) */
+	SR_PLAIN,              /* down(act(up)) */
+};
 
-/* A layer is a norm, a mixer, a norm and a feed-forward part. */
+/* A layer is a norm, a mixer, a norm and a feed-forward part.  A norm that is missing is SR_SAME. */
 struct sr_layer {
 	int32_t mixer;         /* enum sr_mixer */
 	int32_t kind;          /* of attention: which of sr_model.kind */
+	int32_t kv_back;       /* reads the cache of the layer so many before, and has no k, v; 0 = its own */
+	int32_t parallel;      /* 1: no norm2, the feed-forward part reads what norm1 made */
 	int32_t ffn;           /* enum sr_ffn */
 	int32_t d_ff;          /* width of the feed-forward part */
 	struct sr_tensor norm1, q, k, v, o, norm2, gate, up, down;
+	struct sr_tensor norm1_bias, norm2_bias;         /* SR_LAYER */
 	struct sr_tensor q_bias, k_bias, v_bias, o_bias; /* qwen2: q, k, v */
-	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3 */
+	struct sr_tensor gate_bias, up_bias, down_bias;
+	struct sr_tensor sinks;                          /* [1][n_heads]: a logit that has no value */
+	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3; or SR_QK_ROW */
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
 	float   k_scale, v_scale; /* of keys, values in an FP8 cache: what is stored times it; 0 = 1 */
 };
@@ -107,12 +142,15 @@ struct sr_model {
 	int32_t n_vocab;
 	int32_t context;
 	int32_t act;           /* enum sr_act */
+	float   act_limit;     /* SR_OAI's */
+	int32_t norm_kind;     /* enum sr_norm of norm1, norm2 and norm: SR_RMS or SR_LAYER */
 	float   eps;
+	float   residual;      /* granite: each sublayer's output times it; 0 = 1 */
 	float   embed_scale;   /* gemma: sqrt(d_model); else 1 */
 	float   logit_cap;     /* cap * tanh(x / cap); 0 = none */
 	int32_t n_kinds;       /* 1 to SR_KINDS */
 	struct sr_attn kind[SR_KINDS];
-	struct sr_tensor embed, norm, head;  /* head SR_NONE: tied to embed */
+	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
 	struct sr_layer *layer;              /* [n_layers] */
 };
 
@@ -121,8 +159,33 @@ static inline const struct sr_attn *kind_of(const struct sr_model *m, int32_t la
 	return &m->kind[m->layer[layer].kind];
 }
 
+/* The layer whose cache a layer reads: itself, mostly. */
+static inline int32_t kv_of(const struct sr_model *m, int32_t layer)
+{
+	return layer - m->layer[layer].kv_back;
+}
+
+/* What a model has beyond Llama, Qwen and Gemma 2, which every back end computes: a bit each. */
+enum sr_beyond {
+	SR_HAS_LAYER_NORM = 1 << 0, SR_HAS_NO_NORM = 1 << 1, SR_HAS_RESIDUAL = 1 << 2, SR_HAS_PARALLEL = 1 << 3,
+	SR_HAS_ROW_NORM = 1 << 4, SR_HAS_LATE_NORM = 1 << 5, SR_HAS_BARE_NORM = 1 << 6, SR_HAS_V_NORM = 1 << 7,
+	SR_HAS_K_IS_V = 1 << 8, SR_HAS_SINKS = 1 << 9, SR_HAS_CHUNKS = 1 << 10, SR_HAS_BIDIRECTIONAL = 1 << 11,
+	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
+	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18,
+};
+unsigned sr_beyond(const struct sr_model *m);
+
+/* 0 if nothing of what m has is missing in known, else -ENOTSUP and a line in err that names it. */
+int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, char *err, size_t errlen);
+
 /* freq[dims/2]: radians per position.  Once for all back ends. */
 void sr_rope_freq(const struct sr_rope *r, float *freq);
+
+/* On cos and sin of all pairs. */
+static inline float sr_rope_magnitude(const struct sr_rope *r)
+{
+	return r->kind == SR_ROPE_YARN || r->kind == SR_ROPE_FACTORS ? r->magnitude : 1;
+}
 
 /* The first kind that rotates as kind i does, so that their angles are computed once. */
 int32_t sr_rope_like(const struct sr_model *m, int32_t i);

@@ -20,15 +20,23 @@ struct loading {
 static void add_stacked(struct loading *ld, struct weight **out, const struct sr_tensor *const *part,
                         const struct sr_tensor *const *bias, int n)
 {
-	const struct sr_tensor *has_bias[3];
+	const struct sr_tensor *has[3], *has_bias[3];
 	int64_t bytes;
+	int given = 0;
 
 	if (out)
 		*out = NULL;
-	if (ld->bytes < 0 || part[0]->type == SR_NONE)
+	for (int i = 0; i < n; i++) { /* v, or k and v, may be missing; gate, too */
+		if (part[i]->type == SR_NONE)
+			continue;
+		has[given] = part[i];
+		has_bias[given++] = bias && bias[i]->type != SR_NONE ? bias[i] : NULL;
+	}
+	if (ld->bytes < 0 || !given)
 		return;
+	part = has;
+	n = given;
 	for (int i = 0; i < n; i++) {
-		has_bias[i] = bias && bias[i]->type != SR_NONE ? bias[i] : NULL;
 		if (part[i]->count != 1) {
 			snprintf(ld->err, ld->errlen, "tensor %s holds %d matrices: only single ones are supported",
 			         part[i]->name, part[i]->count);
@@ -45,27 +53,34 @@ static void add_tensor(struct loading *ld, struct weight **out, const struct sr_
 	add_stacked(ld, out, &t, NULL, 1);
 }
 
+static void add_with_bias(struct loading *ld, struct weight **out, const struct sr_tensor *t,
+                          const struct sr_tensor *bias)
+{
+	add_stacked(ld, out, &t, &bias, 1);
+}
+
 static void add_attention(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v };
 	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias };
-	const struct sr_tensor *o = &y->o, *o_bias = &y->o_bias;
 
-	add_tensor(ld, w ? &w->norm1 : NULL, &y->norm1);
+	add_with_bias(ld, w ? &w->norm1 : NULL, &y->norm1, &y->norm1_bias);
 	add_stacked(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3);
 	add_tensor(ld, w ? &w->qn : NULL, &y->q_norm);
 	add_tensor(ld, w ? &w->kn : NULL, &y->k_norm);
-	add_stacked(ld, w ? &w->o : NULL, &o, &o_bias, 1);
+	add_tensor(ld, w ? &w->sinks : NULL, &y->sinks);
+	add_with_bias(ld, w ? &w->o : NULL, &y->o, &y->o_bias);
 	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
 }
 
-static void add_gated(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+static void add_ffn(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	const struct sr_tensor *gu[] = { &y->gate, &y->up };
+	const struct sr_tensor *gu_bias[] = { &y->gate_bias, &y->up_bias };
 
-	add_tensor(ld, w ? &w->norm2 : NULL, &y->norm2);
-	add_stacked(ld, w ? &w->gu : NULL, gu, NULL, 2);
-	add_tensor(ld, w ? &w->down : NULL, &y->down);
+	add_with_bias(ld, w ? &w->norm2 : NULL, &y->norm2, &y->norm2_bias);
+	add_stacked(ld, w ? &w->gu : NULL, gu, gu_bias, 2);
+	add_with_bias(ld, w ? &w->down : NULL, &y->down, &y->down_bias);
 	add_tensor(ld, w ? &w->post2 : NULL, &y->post2);
 }
 
@@ -78,7 +93,8 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 	}
 	switch ((enum sr_ffn)y->ffn) {
 	case SR_GATED:
-		add_gated(ld, w, y);
+	case SR_PLAIN:
+		add_ffn(ld, w, y);
 		break;
 	}
 }
@@ -99,7 +115,7 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 	add_tensor(&ld, n ? &n->embed : NULL, &m->embed);
 	for (int l = 0; l < m->n_layers; l++)
 		add_layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
-	add_tensor(&ld, n ? &n->norm : NULL, &m->norm);
+	add_with_bias(&ld, n ? &n->norm : NULL, &m->norm, &m->norm_bias);
 	add_tensor(&ld, n ? &n->head : NULL, &m->head);
 	if (n && tied)
 		n->head = n->embed;

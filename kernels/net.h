@@ -15,8 +15,8 @@ extern "C" {
 
 /* Weights that a layer does not have are NULL. */
 struct net_layer {
-	struct weight *norm1, *qkv, *qn, *kn, *o, *post1;  /* the mixer's: SR_ATTEND */
-	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED */
+	struct weight *norm1, *qkv, *qn, *kn, *sinks, *o, *post1; /* the mixer's: SR_ATTEND */
+	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED, SR_PLAIN */
 };
 
 struct net {

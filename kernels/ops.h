@@ -5,6 +5,7 @@
  *          int8 beside its scales): a producer writes the form its consumer reads.
  *          Sizes of a row: X Y Z [D], QKV [H+2G][E], A [H][E], GU [2F], ACT [F],
  *          LOGITS [V] f32.  T rows, but Y and LOGITS after pick: R.
+ *          QKV is [H+G][E] where v is k, [H][E] in layers without k and v.
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
  *          H n_heads, G n_kv_heads, E head_dim, F d_ff, V n_vocab.
  * Weights  packed by the back end at open; types may differ between the parts of one.
@@ -40,10 +41,11 @@ struct ops {
 	/* X[T] = table[token[t]] * scale; SR_LAST is looked up by slot */
 	void (*embed)(struct dev *, const struct weight *table, float scale, int T);
 
-	/* X += Z, or Z / rms(Z) * post if given; nothing if first.  Then Y = X / rms(X) * pre,
-	 * unless pre is NULL */
-	void (*add_norm)(struct dev *, int first, const struct weight *post,
-	                 const struct weight *pre, float eps, int T);
+	/* X += by * Z, or by * norm(Z) with post if given; nothing if first.  Then Y = norm(X) with pre; or
+	 * X, if pre is NULL and how SR_SAME; otherwise, if pre is NULL, Y stays.  how: of both norms (post's
+	 * is SR_RMS where how is SR_SAME).  A weight has the norm's bias, if any */
+	void (*add_norm)(struct dev *, int first, const struct weight *post, const struct weight *pre,
+	                 enum sr_norm how, float eps, float by, int T);
 
 	/* y[T][N] = x[T][K] w[N][K]^T + bias */
 	void (*matmul)(struct dev *, enum place y, enum place x, const struct weight *w, int T);
@@ -52,19 +54,22 @@ struct ops {
 	 * model has one rank, as all have today; forward() says where the sums belong */
 	void (*reduce)(struct dev *, enum place, int T);
 
-	/* Norm (unless NULL) and rotate q and k of QKV in place, by position; then store k and v
-	 * in the blocks of layer l that the slots' tables name.  The kind is one of sr_model.kind */
+	/* Norm (unless NULL, or as the kind says) and rotate q and k of QKV in place, by position; then store
+	 * k and v in the blocks of layer l that the slots' tables name.  l < 0: there are only queries.  The
+	 * kind is one of sr_model.kind */
 	void (*rope_store)(struct dev *, int l, const struct sr_attn *, const struct weight *qn,
 	                   const struct weight *kn, float eps, int T);
 
-	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own */
-	void (*attend)(struct dev *, int l, const struct sr_attn *, int T);
+	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own, as layer l stored
+	 * them.  sinks: [H] logits that join each head's softmax and add nothing to its sum; or NULL */
+	void (*attend)(struct dev *, int l, const struct sr_attn *, const struct weight *sinks, int T);
 
-	/* ACT = act(GU[0..F)) * GU[F..2F), F = d_ff of the layer */
-	void (*act_mul)(struct dev *, enum sr_act, int d_ff, int T);
+	/* SR_GATED: ACT = act(GU[0..F)) * GU[F..2F); SR_PLAIN: act(GU[0..F)).  F = d_ff of the layer; limit:
+	 * SR_OAI's */
+	void (*act_mul)(struct dev *, enum sr_ffn, enum sr_act, float limit, int d_ff, int T);
 
-	/* Y[i] = X/rms(X)*w of the row that result i of the batch comes from, i in [i0, i0+R) */
-	void (*pick_norm)(struct dev *, const struct weight *w, float eps, int i0, int R);
+	/* Y[i] = norm(X) with w of the row that result i of the batch comes from, i in [i0, i0+R) */
+	void (*pick_norm)(struct dev *, const struct weight *w, enum sr_norm how, float eps, int i0, int R);
 
 	/* Results [i0, i0+R): cap, log-probabilities, ranks, alternatives.  Where a row samples,
 	 * draw a token; the slot and its counts keep it */

@@ -4,7 +4,7 @@
  * positions divided by the factor (arXiv 2306.15595); llama3: long waves divided, short ones
  * kept, those between blended (the Llama 3.1 reference code); yarn: the same by rotations
  * over the trained context, blended by pair (arXiv 2309.00071, section 3.2), between ends rounded to whole
- * pairs, or (transformers' truncate false) not.
+ * pairs, or (transformers' truncate false) not; factors: each frequency divided by its own.
  */
 #include <math.h>
 #include <string.h>
@@ -61,6 +61,8 @@ void sr_rope_freq(const struct sr_rope *r, float *freq)
 			f = llama3(r, f);
 		else if (r->kind == SR_ROPE_YARN)
 			f = yarn(r, i, f);
+		else if (r->kind == SR_ROPE_FACTORS)
+			f /= (double)r->divisor[i];
 		freq[i] = (float)f;
 	}
 }

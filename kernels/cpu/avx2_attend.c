@@ -24,6 +24,7 @@ struct attend_tile {
 	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
 	float *part;                   /* one row's, before it is joined to older */
 	float *out[ROWS];
+	const float *sink[ROWS];       /* NULL: none */
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
@@ -300,7 +301,8 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 
 	t->q[r] = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
 	t->to[r] = a->first + query;
-	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
+	t->from[r] = kern_from(a->window, a->chunk, t->to[r]);
+	t->sink[r] = a->sink ? a->sink + head : NULL;
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
 	if (kv_type == SR_KV_I8)
 		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
@@ -310,8 +312,9 @@ static void end_row(struct attend_tile *t, int r, bool joined)
 {
 	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
+	float max = joined ? t->older[(size_t)r * part] : t->max[r];
 	float total = joined ? t->older[(size_t)r * part + 1] : sum256(t->total[r]);
-	__m256 by = _mm256_set1_ps(1 / total);
+	__m256 by = _mm256_set1_ps(kern_share(max, total, t->sink[r]));
 
 	for (size_t e = 0; e < E; e += 8)
 		_mm256_storeu_ps(t->out[r] + e, _mm256_mul_ps(by, _mm256_loadu_ps(sum + e)));

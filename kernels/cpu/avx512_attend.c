@@ -30,6 +30,7 @@ struct attend_tile {
 	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
 	float *part;                   /* one row's, before it is joined to older */
 	float *out[ROWS];
+	const float *sink[ROWS];       /* NULL: none */
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
@@ -283,7 +284,8 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 	uint32_t *to = t->q + r * (a->head_dim / 2);
 
 	t->to[r] = a->first + query;
-	t->from[r] = a->window > 0 && t->to[r] >= a->window ? t->to[r] - a->window + 1 : 0;
+	t->from[r] = kern_from(a->window, a->chunk, t->to[r]);
+	t->sink[r] = a->sink ? a->sink + head : NULL;
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
 	if (kv_type == SR_KV_BF16)
 		query_bf16(q, a->head_dim, to);
@@ -295,8 +297,9 @@ static void end_row(struct attend_tile *t, int r, bool joined)
 {
 	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
+	float max = joined ? t->older[(size_t)r * part] : t->max[r];
 	float total = joined ? t->older[(size_t)r * part + 1] : _mm512_reduce_add_ps(t->total[r]);
-	__m512 by = _mm512_set1_ps(1 / total);
+	__m512 by = _mm512_set1_ps(kern_share(max, total, t->sink[r]));
 
 	for (size_t e = 0; e < E; e += 16)
 		_mm512_storeu_ps(t->out[r] + e, _mm512_mul_ps(by, _mm512_loadu_ps(sum + e)));

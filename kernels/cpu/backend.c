@@ -149,7 +149,7 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 
 	if (lim->world > 1)
 		return refuse(-ENOTSUP, err, errlen, "the CPU back end works alone, not as one of %d", lim->world);
-	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > 512)
+	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > HEAD_MAX)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
 			"a multiple of 16 up to 512, the heads a multiple of the KV heads", H, G, E);
 	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
@@ -159,6 +159,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		if (m->d_model % 32 || m->layer[l].d_ff % 32)
 			return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
 				"on the CPU", m->d_model, m->layer[l].d_ff);
+	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CPU back end", err, errlen))
+		return -ENOTSUP;
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);

@@ -37,6 +37,7 @@
 #define SOLO   KERN_TILE         /* most rows that every thread computes for itself */
 #define QUERIES 16               /* most queries of one attention item */
 #define PARTS  3                 /* most tensors stacked into one weight */
+#define HEAD_MAX 512             /* widest head */
 
 struct part {
 	int32_t type, n, n_blocks;   /* as stored; outputs; ceil(n / KERN_COLS) */

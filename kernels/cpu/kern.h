@@ -18,6 +18,7 @@
 #ifndef KERN_H
 #define KERN_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,7 +51,8 @@ struct kern_attend {
 	int32_t  heads;               /* query heads per KV head */
 	int32_t  head_dim;            /* a multiple of 16 */
 	int32_t  first;               /* position of query 0; its K,V are already stored */
-	int32_t  window;              /* reads the last `window` positions; 0 = all */
+	int32_t  window, chunk;       /* where a query begins to read: kern_from() */
+	const float *sink;            /* NULL, or [heads]: see kern_share() */
 	float    scale, cap;          /* on q.k; cap*tanh(x/cap), 0 = none */
 	const int32_t *table;         /* block ids of the sequence */
 	const uint8_t *kv;            /* the pool: block b begins at kv + b * block_stride */
@@ -72,9 +74,37 @@ static inline size_t kern_part(int32_t head_dim)
 	return 16 + (size_t)head_dim;
 }
 
+/* The first position that the query at position p reads. */
+static inline int32_t kern_from(int32_t window, int32_t chunk, int32_t p)
+{
+	int32_t from = window > 0 && p >= window ? p - window + 1 : 0;
+
+	return chunk > 0 && p / chunk * chunk > from ? p / chunk * chunk : from;
+}
+
+/* What a row's sums are multiplied with at the end, given its largest score and its total; a sink is one more
+ * score, whose value is 0. */
+static inline float kern_share(float max, float total, const float *sink)
+{
+	float most, by;
+
+	if (!sink)
+		return 1 / total;
+	most = fmaxf(max, *sink);
+	by = expf(max - most);
+	return by / (total * by + expf(*sink - most));
+}
+
 /* older += part, where part is of the spans that follow.  All tables add spans by this function, from
  * the first to the last: so it does not matter which thread computed them. */
 void kern_join(float *older, const float *part, int32_t head_dim);
+
+/* What few families need, the same for all tables (plain.c).
+ * layer_norm: y = (x - mean) / sqrt(variance + eps) * w + bias (or NULL).  bare_norm: x /= sqrt(mean(x^2) + eps).
+ * act: out = act(gate) * up; up NULL: act(gate); limit: of SR_OAI. */
+void kern_layer_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, float *y);
+void kern_bare_norm(float *x, float eps, int32_t n);
+void kern_act(int32_t act, float limit, const float *gate, const float *up, int32_t n, float *out);
 
 struct kern {
 	const char *name;             /* "plain", "avx2", "avx512vnni", "avx512" */
@@ -122,6 +152,7 @@ struct kern {
 	void (*add)(float *x, const float *z, int32_t n);                        /* x += z */
 	/* rotate one head in place: cs = cos, sin interleaved for dims/2 pairs; pairs: see sr_rope */
 	void (*rope)(float *head, const float *cs, int32_t dims, int32_t pairs);
+	/* out = act(gate) * up; SR_SILU, SR_GELU_TANH */
 	void (*act_mul)(int32_t act, const float *gate, const float *up, int32_t n, float *out);
 	/* Over n logits: the largest, where it is first, and log(sum(exp(x - max))) + max. */
 	void (*logits)(const float *x, int32_t n, float *max, int32_t *arg, double *logsum);

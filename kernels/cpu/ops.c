@@ -128,8 +128,17 @@ static void embed(struct dev *d, const struct weight *table, float scale, int T)
 	}
 }
 
+static void norm_row(const struct dev *d, const float *x, const struct weight *w, enum sr_norm how, float eps,
+                     float *y)
+{
+	if (how == SR_LAYER)
+		kern_layer_norm(x, w->vec, w->bias, eps, d->b->m.d_model, y);
+	else
+		d->b->k->norm(x, w->vec, eps, d->b->m.d_model, y);
+}
+
 static void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre,
-                     float eps, int T)
+                     enum sr_norm how, float eps, float by, int T)
 {
 	const struct kern *k = d->b->k;
 	struct range r = own_rows(d, T);
@@ -141,17 +150,24 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 		const float *z = row_of(d, P_Z, t, T);
 
 		if (!first && post) {
-			k->norm(z, post->vec, eps, D, d->row);
+			norm_row(d, z, post, how, eps, d->row);
+			z = d->row;
+		}
+		if (!first && by != 1) {
+			for (int32_t i = 0; i < D; i++)
+				d->row[i] = z[i] * by;
 			z = d->row;
 		}
 		if (!first)
 			k->add(x, z, D);
 		if (pre)
-			k->norm(x, pre->vec, eps, D, row_of(d, P_Y, t, T));
+			norm_row(d, x, pre, how, eps, row_of(d, P_Y, t, T));
+		else if (how == SR_SAME)
+			memcpy(row_of(d, P_Y, t, T), x, (size_t)D * sizeof(float));
 	}
 }
 
-static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
+static void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)
 {
 	const struct slice *s = d->b->slice;
 	struct range r = own_rows(d, R);
@@ -159,8 +175,7 @@ static void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, 
 	if (s->n_tokens > SOLO) /* X is divided among the threads by other rows than these */
 		meet(d);
 	for (int32_t i = r.from; i < r.to; i++)
-		d->b->k->norm(row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w->vec, eps, d->b->m.d_model,
-			row_of(d, P_Y, i, R));
+		norm_row(d, row_of(d, P_X, s->pick[i0 + i].t, s->n_tokens), w, how, eps, row_of(d, P_Y, i, R));
 }
 
 /* ---- columns -------------------------------------------------------------------------------------- */
@@ -237,7 +252,7 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 		multiply(d, w, p, y, T);
 }
 
-static void act_mul(struct dev *d, enum sr_act act, int F, int T)
+static void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F, int T)
 {
 	struct range r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
 	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
@@ -245,8 +260,12 @@ static void act_mul(struct dev *d, enum sr_act act, int F, int T)
 	enter(d, 0, bit(P_ACT));
 	for (int32_t t = 0; t < T && from < to; t++) {
 		const float *gate = row_of(d, P_GU, t, T) + from;
+		float *out = row_of(d, P_ACT, t, T) + from;
 
-		d->b->k->act_mul(act, gate, gate + F, to - from, row_of(d, P_ACT, t, T) + from);
+		if (ffn == SR_GATED && act <= SR_GELU_TANH)
+			d->b->k->act_mul(act, gate, gate + F, to - from, out);
+		else
+			kern_act(act, limit, gate, ffn == SR_GATED ? gate + F : NULL, to - from, out);
 	}
 }
 
@@ -275,7 +294,7 @@ void ops_angles(struct dev *d)
 				/* in double up to here: at position 100,000 a float has too few digits */
 				double turn = (double)b->slice->token[t].position * (double)b->freq[which][i];
 				float rest = (float)remainder(turn, 6.283185307179586);
-				float size = rope->kind == SR_ROPE_YARN ? rope->magnitude : 1;
+				float size = sr_rope_magnitude(rope);
 
 				sincosf(rest, &cs[2 * i + 1], &cs[2 * i]);
 				cs[2 * i] *= size;
@@ -300,18 +319,57 @@ static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 	return b->kv + (size_t)block * b->kv_block + (size_t)l * b->kv_layer + 2 * (size_t)g * b->kv_half;
 }
 
+/* The norm of one head of q or k; norms over rows are done before: norm_rows(). */
+static void norm_head(struct dev *d, const struct sr_attn *kind, const struct weight *norm, float eps, float *head)
+{
+	int32_t E = kind->head_dim;
+
+	if (norm && !(kind->qk_norm & SR_QK_ROW)) {
+		d->b->k->norm(head, norm->vec, eps, E, d->row);
+		memcpy(head, d->row, (size_t)E * sizeof(float));
+	} else if (kind->qk_norm & SR_QK_BARE) {
+		kern_bare_norm(head, eps, E);
+	}
+}
+
 static void rope_head(struct dev *d, const struct sr_attn *kind, const struct weight *norm, float eps,
                       const float *cs, float *head)
 {
 	const struct sr_rope *rope = &kind->rope;
-	int32_t E = kind->head_dim;
 
-	if (norm) {
-		d->b->k->norm(head, norm->vec, eps, E, d->row);
-		memcpy(head, d->row, (size_t)E * sizeof(float));
-	}
+	if (!(kind->qk_norm & SR_QK_LATE))
+		norm_head(d, kind, norm, eps, head);
 	if (rope->dims)
 		d->b->k->rope(head, cs, rope->dims, rope->pairs);
+	if (kind->qk_norm & SR_QK_LATE)
+		norm_head(d, kind, norm, eps, head);
+}
+
+/* SR_QK_ROW: one norm over all heads of q, one over all of k; a thread has whole rows. */
+static void norm_rows(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
+                      const struct weight *kn, float eps)
+{
+	struct range r = deal(d->b->slice->n_tokens, d);
+	int32_t E = kind->head_dim;
+
+	enter(d, bit(P_QKV), 0);
+	for (int32_t t = r.from; t < r.to; t++) {
+		float *q = row_of(d, P_QKV, t, SOLO + 1), *k = q + kind->n_heads * E;
+
+		d->b->k->norm(q, qn->vec, eps, kind->n_heads * E, q);
+		if (l >= 0)
+			d->b->k->norm(k, kn->vec, eps, kind->n_kv_heads * E, k);
+	}
+	d->writes |= bit(P_QKV); /* divided otherwise than what reads it next */
+}
+
+/* Queries at position p are this much hotter. */
+static void heat_queries(const struct sr_attn *kind, int32_t p, float *q, int32_t n)
+{
+	float by = 1 + kind->heat * logf((float)(1 + (p + kind->heat_add) / kind->heat_from));
+
+	for (int32_t i = 0; i < n; i++)
+		q[i] *= by;
 }
 
 static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
@@ -322,12 +380,22 @@ static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, con
 	const float *cs = b->angle[kind - b->m.kind] + (size_t)t * (size_t)kind->rope.dims;
 	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim, place = k->position % KERN_BLOCK;
 	float *q = row_of(d, P_QKV, t, SOLO + 1), *key = q + (kind->n_heads + g) * E;
-	uint8_t *to = kv_area(b, b->slot[k->slot].table[k->position / KERN_BLOCK], l, g);
+	float *value = key + kind->n_kv_heads * E, copy[HEAD_MAX];
+	uint8_t *to;
 
 	for (int32_t h = g * heads; h < (g + 1) * heads; h++)
 		rope_head(d, kind, qn, eps, cs, q + h * E);
+	if (kind->heat != 0)
+		heat_queries(kind, k->position, q + g * heads * E, heads * E);
+	if (l < 0)
+		return;
+	if (kind->k_is_v)
+		value = memcpy(copy, key, (size_t)E * sizeof(float));
+	if (kind->v_norm)
+		kern_bare_norm(value, eps, E);
 	rope_head(d, kind, kn, eps, cs, key);
-	b->k->kv_store(b->lim.kv_type, E, place, key, key + kind->n_kv_heads * E, to, to + b->kv_half);
+	to = kv_area(b, b->slot[k->slot].table[k->position / KERN_BLOCK], l, g);
+	b->k->kv_store(b->lim.kv_type, E, place, key, value, to, to + b->kv_half);
 }
 
 static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
@@ -338,6 +406,8 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 	struct range r = deal(s->n_stores * G, d);
 
 	(void)T;
+	if (kind->qk_norm & SR_QK_ROW)
+		norm_rows(d, l, kind, qn, kn, eps);
 	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
 	for (int32_t i = r.from; i < r.to; i++) {
 		const struct token_run *tokens = &s->store[i / G];
@@ -349,80 +419,84 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 		d->writes |= bit(P_QKV); /* divided otherwise than what reads it next */
 }
 
+/* What attention reads: the cache of layer l, by a kind of attention, with sinks or NULL. */
+struct from { int l; const struct sr_attn *kind; const float *sinks; };
+
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
-static struct kern_attend question(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0,
-                                   int32_t h1, const struct sr_attn *kind)
+static struct kern_attend question(struct dev *d, const struct from *f, const struct token_run *it, int32_t g,
+                                   int32_t h0, int32_t h1)
 {
 	struct sr_backend *b = d->b;
+	const struct sr_attn *kind = f->kind;
 	const struct batch_token *first = &b->slice->token[it->t];
-	size_t head = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0) * (size_t)kind->head_dim;
-	uint8_t *layer = kv_area(b, 0, l, g);
+	size_t h = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0), head = h * (size_t)kind->head_dim;
+	uint8_t *layer = kv_area(b, 0, f->l, g);
 
 	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->shape.width[P_QKV],
 		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim, .first = first->position,
-		.window = kind->window, .scale = kind->scale, .cap = kind->cap, .table = b->slot[first->slot].table,
+		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
+		.scale = kind->scale, .cap = kind->cap, .table = b->slot[first->slot].table,
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
 		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
 	};
 }
 
-static void attend_item(struct dev *d, int l, const struct token_run *it, int32_t g, int32_t h0, int32_t h1,
-                        const struct sr_attn *kind)
+static void attend_item(struct dev *d, const struct from *f, const struct token_run *it, int32_t g, int32_t h0,
+                        int32_t h1)
 {
-	struct kern_attend a = question(d, l, it, g, h0, h1, kind);
+	struct kern_attend a = question(d, f, it, g, h0, h1);
 
 	d->b->k->attend(d->b->lim.kv_type, &a);
 	ops_breathe(d);
 }
 
 /* By pairs: a thread has the (token, KV head) pairs whose K and V it stored.  See paired(). */
-static void attend_pairs(struct dev *d, int l, const struct sr_attn *kind)
+static void attend_pairs(struct dev *d, const struct from *f)
 {
-	int32_t G = kind->n_kv_heads;
+	int32_t G = f->kind->n_kv_heads;
 	struct range r = deal(d->b->slice->n_tokens * G, d);
 
 	enter(d, 0, bit(P_A));
 	for (int32_t i = r.from; i < r.to; i++)
-		attend_item(d, l, &(struct token_run){ i / G, 1 }, i % G, 0, kind->n_heads / G, kind);
+		attend_item(d, f, &(struct token_run){ i / G, 1 }, i % G, 0, f->kind->n_heads / G);
 }
 
 /* By items: threads take them one by one, the costly first.  Each reads K and V once. */
-static void attend_items(struct dev *d, int l, const struct sr_attn *kind)
+static void attend_items(struct dev *d, const struct from *f)
 {
 	const struct slice *s = d->b->slice;
-	int32_t G = kind->n_kv_heads, n = s->n_items * G;
+	int32_t G = f->kind->n_kv_heads, n = s->n_items * G;
 
 	for (int32_t i = team_take(d->b->team); i < n; i = team_take(d->b->team)) {
 		int32_t from_end = n - 1 - i;
 
-		attend_item(d, l, &s->item[from_end / G], from_end % G, 0, kind->n_heads / G, kind);
+		attend_item(d, f, &s->item[from_end / G], from_end % G, 0, f->kind->n_heads / G);
 	}
 }
 
 /* By query heads: threads have equal parts of them.  Threads that share a KV head each read its K and V. */
-static void attend_heads(struct dev *d, int l, const struct sr_attn *kind)
+static void attend_heads(struct dev *d, const struct from *f)
 {
 	const struct slice *s = d->b->slice;
-	int32_t H = kind->n_heads, heads = H / kind->n_kv_heads;
+	int32_t H = f->kind->n_heads, heads = H / f->kind->n_kv_heads;
 	struct range r = deal(s->n_items * H, d);
 
 	for (int32_t i = r.from, n; i < r.to; i += n) {
 		int32_t h = i % heads;
 
 		n = r.to - i < heads - h ? r.to - i : heads - h;
-		attend_item(d, l, &s->item[i / H], i % H / heads, h, h + n, kind);
+		attend_item(d, f, &s->item[i / H], i % H / heads, h, h + n);
 	}
 }
 
 /* The spans of positions that an item reads. */
-static struct range spans_of(const struct dev *d, const struct token_run *it, int32_t window)
+static struct range spans_of(const struct dev *d, const struct token_run *it, const struct sr_attn *kind)
 {
 	int32_t to = d->b->slice->token[it->t].position;
-	int32_t from = window > 0 && to >= window ? to - window + 1 : 0;
 
-	return (struct range){ from / KERN_SPAN, to / KERN_SPAN + 1 };
+	return (struct range){ kern_from(kind->window, kind->chunk, to) / KERN_SPAN, to / KERN_SPAN + 1 };
 }
 
 static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t item, int32_t span,
@@ -435,21 +509,22 @@ static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t i
 }
 
 /* By spans of positions: threads have equal parts of them, then add up the sums of each head's spans. */
-static void attend_spans(struct dev *d, int l, const struct sr_attn *kind, int32_t n_units)
+static void attend_spans(struct dev *d, const struct from *f, int32_t n_units)
 {
 	const struct slice *s = d->b->slice;
+	const struct sr_attn *kind = f->kind;
 	int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim, heads = H / G, unit = 0;
 	struct range r = deal(n_units, d);
 
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct range spans = spans_of(d, &s->item[i], kind->window);
+		struct range spans = spans_of(d, &s->item[i], kind);
 
 		for (int32_t at = spans.from * G; at < spans.to * G; at++, unit++) {
 			struct kern_attend a;
 
 			if (unit < r.from || unit >= r.to)
 				continue;
-			a = question(d, l, &s->item[i], at % G, 0, heads, kind);
+			a = question(d, f, &s->item[i], at % G, 0, heads);
 			a.span = at / G;
 			a.part = part_of(d, kind, i, a.span, at % G * heads);
 			a.ld_part = kern_part(E);
@@ -461,13 +536,13 @@ static void attend_spans(struct dev *d, int l, const struct sr_attn *kind, int32
 	d->writes |= bit(P_A);
 	r = deal(s->n_items * H, d);
 	for (int32_t i = r.from; i < r.to; i++) {
-		struct range spans = spans_of(d, &s->item[i / H], kind->window);
+		struct range spans = spans_of(d, &s->item[i / H], kind);
 		float *sum = part_of(d, kind, i / H, spans.from, i % H);
 		float *out = row_of(d, P_A, s->item[i / H].t, SOLO + 1) + i % H * E, by;
 
 		for (int32_t span = spans.from + 1; span < spans.to; span++)
 			kern_join(sum, part_of(d, kind, i / H, span, i % H), E);
-		by = 1 / sum[1];
+		by = kern_share(sum[0], sum[1], f->sinks ? f->sinks + i % H : NULL);
 		for (int32_t e = 0; e < E; e++)
 			out[e] = sum[16 + e] * by;
 	}
@@ -482,7 +557,7 @@ static int32_t span_units(const struct dev *d, const struct sr_attn *kind)
 	if (!s->single || s->n_items > d->b->max_split)
 		return 0;
 	for (int32_t i = 0; i < s->n_items; i++) {
-		struct range spans = spans_of(d, &s->item[i], kind->window);
+		struct range spans = spans_of(d, &s->item[i], kind);
 
 		n += spans.to - spans.from;
 	}
@@ -493,14 +568,15 @@ static int32_t span_units(const struct dev *d, const struct sr_attn *kind)
  *	by spans   single tokens, fewer than 4 pairs a thread, of more than one span each on average
  *	by heads   fewer than 4 (item, KV head) pairs a thread
  *	by items   else */
-static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
+static void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *sinks, int T)
 {
+	const struct from f = { l, kind, sinks ? sinks->vec : NULL };
 	bool few = d->b->slice->n_items * kind->n_kv_heads < 4 * d->b->n_active;
 	int32_t units;
 
 	(void)T;
 	if (paired(d, kind)) {
-		attend_pairs(d, l, kind);
+		attend_pairs(d, &f);
 		return;
 	}
 	meet(d);
@@ -508,11 +584,11 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
 	d->writes |= bit(P_A);
 	units = few ? span_units(d, kind) : 0;
 	if (units)
-		attend_spans(d, l, kind, units);
+		attend_spans(d, &f, units);
 	else if (few)
-		attend_heads(d, l, kind);
+		attend_heads(d, &f);
 	else
-		attend_items(d, l, kind);
+		attend_items(d, &f);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------ */

@@ -227,7 +227,7 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 
 /* One query head over positions [from, to], span by span. */
 static void attend_one(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
-                       float *out)
+                       const float *sink, float *out)
 {
 	float *sum = a->scratch, *part = a->scratch + kern_part(a->head_dim);
 
@@ -239,14 +239,14 @@ static void attend_one(int32_t kv_type, const struct kern_attend *a, const float
 			kern_join(sum, part, a->head_dim);
 	}
 	for (int32_t e = 0; e < a->head_dim; e++)
-		out[e] = sum[16 + e] * (1 / sum[1]);
+		out[e] = sum[16 + e] * kern_share(sum[0], sum[1], sink);
 }
 
 static void attend(int32_t kv_type, const struct kern_attend *a)
 {
 	assert(kvblock_bytes(kv_type, a->head_dim));
 	for (int32_t t = 0; t < a->n; t++) {
-		int32_t to = a->first + t, from = a->window > 0 && to >= a->window ? to - a->window + 1 : 0;
+		int32_t to = a->first + t, from = kern_from(a->window, a->chunk, to);
 		int32_t begin = a->span * KERN_SPAN, end = begin + KERN_SPAN - 1;
 
 		for (int32_t h = 0; h < a->heads; h++) {
@@ -256,7 +256,7 @@ static void attend(int32_t kv_type, const struct kern_attend *a)
 				attend_span(kv_type, a, q, from > begin ? from : begin, to < end ? to : end,
 				            a->part + (size_t)(t * a->heads + h) * a->ld_part);
 			else
-				attend_one(kv_type, a, q, from, to,
+				attend_one(kv_type, a, q, from, to, a->sink ? a->sink + h : NULL,
 				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->head_dim);
 		}
 	}
@@ -274,6 +274,63 @@ static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
 	scale = (float)(1 / sqrt(squares / n + (double)eps));
 	for (int32_t i = 0; i < n; i++)
 		y[i] = x[i] * scale * w[i];
+}
+
+void kern_layer_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, float *y)
+{
+	double sum = 0, squares = 0, mean;
+	float scale;
+
+	for (int32_t i = 0; i < n; i++)
+		sum += (double)x[i];
+	mean = sum / n;
+	for (int32_t i = 0; i < n; i++)
+		squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+	scale = (float)(1 / sqrt(squares / n + (double)eps));
+	for (int32_t i = 0; i < n; i++)
+		y[i] = (float)((double)x[i] - mean) * scale * w[i] + (bias ? bias[i] : 0);
+}
+
+void kern_bare_norm(float *x, float eps, int32_t n)
+{
+	double squares = 0;
+	float scale;
+
+	for (int32_t i = 0; i < n; i++)
+		squares += (double)x[i] * (double)x[i];
+	scale = (float)(1 / sqrt(squares / n + (double)eps));
+	for (int32_t i = 0; i < n; i++)
+		x[i] *= scale;
+}
+
+static float act_of(int32_t act, float x)
+{
+	switch ((enum sr_act)act) {
+	case SR_SILU:
+		return x / (1 + expf(-x));
+	case SR_GELU_TANH:
+		return x / (1 + expf(-1.59576912f * (x + 0.044715f * x * x * x)));
+	case SR_GELU_ERF:
+		return x / 2 * (1 + erff(x * 0.70710678f));
+	case SR_RELU2:
+		return x > 0 ? x * x : 0;
+	case SR_OAI:
+		break;
+	}
+	return x / (1 + expf(-1.702f * x));
+}
+
+void kern_act(int32_t act, float limit, const float *gate, const float *up, int32_t n, float *out)
+{
+	for (int32_t i = 0; i < n; i++) {
+		float g = gate[i], u = up ? up[i] : 1;
+
+		if (act == SR_OAI && limit > 0) {
+			g = g > limit ? limit : g;
+			u = u > limit ? limit : u < -limit ? -limit : u;
+		}
+		out[i] = act_of(act, g) * (act == SR_OAI ? u + 1 : u);
+	}
 }
 
 static void add(float *x, const float *z, int32_t n)

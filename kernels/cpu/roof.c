@@ -95,9 +95,9 @@ void roof_measure(struct sr_backend *b)
 		b->roof.macs_per_ns = 4.0 * q->n_blocks * KERN_COLS * p.w->k * KERN_TILE / best_ns(&p, multiply);
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_attn *kind = kind_of(m, l);
-		int32_t qkv = (kind->n_heads + 2 * kind->n_kv_heads) * kind->head_dim, F = m->layer[l].d_ff;
+		const struct net_layer *w = &b->net.layer[l];
 
-		b->roof.token_macs += (double)m->d_model * (qkv + kind->n_heads * kind->head_dim + 3.0 * F);
+		b->roof.token_macs += (double)m->d_model * (w->qkv->n + w->o->k + w->gu->n + w->down->k);
 		b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
 	}
 	b->roof.int8_share = int8_share(b);

@@ -286,6 +286,10 @@ int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *
 	}
 	if (part[0]->n == 1) {
 		bytes = add_vector(d, w, part[0], w ? &w->vec : NULL, err, errlen);
+		if (bytes >= 0 && bias && bias[0]) {
+			more = add_vector(d, w, bias[0], w ? &w->bias : NULL, err, errlen);
+			bytes = more < 0 ? more : bytes + more;
+		}
 	} else {
 		bytes = add_matrix(d, w, part, n, err, errlen);
 		if (bytes >= 0) {
@@ -322,7 +326,7 @@ static void pack_vector(const struct kern *k, const struct load_buffer *f)
 
 	k->dequant(t->type, t->k, f->data, v);
 	for (int32_t i = 0; i < t->k; i++)
-		v[i] += t->add;
+		v[i] = (v[i] + t->add) * (t->mul != 0 ? t->mul : 1);
 }
 
 static void pack_set(void *ctx, int thread)

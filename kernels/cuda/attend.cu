@@ -687,7 +687,7 @@ template <int E, bool F8> static void attend_as(struct dev *d, const struct atte
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
 
-void attend(struct dev *d, int l, const struct sr_attn *kind, int T)
+void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *, int T)
 {
 	const struct sr_model *m = d->m;
 	struct attend_args a = {};

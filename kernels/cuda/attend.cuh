@@ -32,7 +32,7 @@ struct attend_sums {
 void angles(struct dev *, int);      /* cos and sin of the batch's positions */
 void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
 	float, int);
-void attend(struct dev *, int, const struct sr_attn *, int);
+void attend(struct dev *, int, const struct sr_attn *, const struct weight *sinks, int);
 bool attend_width(int32_t E);        /* true: a kernel exists for heads of width E */
 bool attend_prepare(struct dev *d);  /* raises the limits of shared memory; once, at open */
 

@@ -259,6 +259,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
+	if (sr_beyond_refuse(m, 0, "the CUDA back end", err, errlen))
+		return -ENOTSUP;
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
 			"not supported by the CUDA back end", m->embed.name);

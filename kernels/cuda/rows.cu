@@ -149,7 +149,9 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 			(float *)d->act.place[P_X]), "embed");
 }
 
-void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, float eps, int T)
+/* how and by: backend.cu refuses models that have others than SR_RMS and 1. */
+void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, enum sr_norm, float eps,
+	float, int T)
 {
 	const float *z = first ? NULL : (const float *)d->act.place[P_Z];
 	const struct weight *next = pre ? pre->feeds : NULL;
@@ -163,7 +165,7 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 			d->product.x8_scale), "add_norm");
 }
 
-void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
+void pick_norm(struct dev *d, const struct weight *w, enum sr_norm, float eps, int i0, int R)
 {
 	if (!d->fault.lost)
 		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
@@ -171,7 +173,7 @@ void pick_norm(struct dev *d, const struct weight *w, float eps, int i0, int R)
 			d->batch.list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
 }
 
-void act_mul(struct dev *d, enum sr_act act, int F, int T)
+void act_mul(struct dev *d, enum sr_ffn, enum sr_act act, float, int F, int T)
 {
 	const struct weight *next = d->product.reader;
 	bool x8 = wants_x8(d, next, T);

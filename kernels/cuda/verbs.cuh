@@ -7,9 +7,9 @@
 #include "kernels/ops.h"
 
 void embed(struct dev *, const struct weight *, float, int);
-void add_norm(struct dev *, int, const struct weight *, const struct weight *, float, int);
-void pick_norm(struct dev *, const struct weight *, float, int, int);
-void act_mul(struct dev *, enum sr_act, int, int);
+void add_norm(struct dev *, int, const struct weight *, const struct weight *, enum sr_norm, float, float, int);
+void pick_norm(struct dev *, const struct weight *, enum sr_norm, float, int, int);
+void act_mul(struct dev *, enum sr_ffn, enum sr_act, float, int, int);
 
 /* Where tokens are drawn. */
 struct draw_space {

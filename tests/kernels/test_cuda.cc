@@ -174,20 +174,20 @@ static void rows(struct pair *p, int T)
 	compare(p, "embed", P_X, T, 1e-6);
 	put_both(p, P_X, T, 1);
 	put_both(p, P_Z, T, 2);
-	cpu_ops.add_norm(da, 0, NULL, a->layer[1].norm1, 1e-5f, T);
-	add_norm(db, 0, NULL, b->layer[1].norm1, 1e-5f, T);
+	cpu_ops.add_norm(da, 0, NULL, a->layer[1].norm1, SR_RMS, 1e-5f, 1, T);
+	add_norm(db, 0, NULL, b->layer[1].norm1, SR_RMS, 1e-5f, 1, T);
 	compare(p, "add_norm", P_X, T, 1e-6);
 	compare(p, "add_norm", P_Y, T, HALF);
-	cpu_ops.add_norm(da, 0, a->layer[1].post2, NULL, 1e-5f, T);
-	add_norm(db, 0, b->layer[1].post2, NULL, 1e-5f, T);
+	cpu_ops.add_norm(da, 0, a->layer[1].post2, NULL, SR_RMS, 1e-5f, 1, T);
+	add_norm(db, 0, b->layer[1].post2, NULL, SR_RMS, 1e-5f, 1, T);
 	compare(p, "add_norm with post", P_X, T, 1e-6);
-	cpu_ops.add_norm(da, 1, NULL, a->layer[1].norm2, 1e-5f, T);
-	add_norm(db, 1, NULL, b->layer[1].norm2, 1e-5f, T);
+	cpu_ops.add_norm(da, 1, NULL, a->layer[1].norm2, SR_RMS, 1e-5f, 1, T);
+	add_norm(db, 1, NULL, b->layer[1].norm2, SR_RMS, 1e-5f, 1, T);
 	compare(p, "the first add_norm", P_Y, T, HALF);
 	if (T > 40)
 		return;
-	cpu_ops.pick_norm(da, a->norm, 1e-5f, 0, T);
-	pick_norm(db, b->norm, 1e-5f, 0, T);
+	cpu_ops.pick_norm(da, a->norm, SR_RMS, 1e-5f, 0, T);
+	pick_norm(db, b->norm, SR_RMS, 1e-5f, 0, T);
 	compare(p, "pick_norm", P_Y, T, HALF);
 }
 
@@ -206,11 +206,11 @@ static void columns(struct pair *p, int T)
 	matmul(db, P_Z, P_A, b->layer[0].o, T);
 	compare(p, "matmul o", P_Z, T, 1e-5);
 	put_both(p, P_GU, T, 6);
-	cpu_ops.act_mul(da, SR_SILU, d_ff, T);
-	act_mul(db, SR_SILU, d_ff, T);
+	cpu_ops.act_mul(da, SR_GATED, SR_SILU, 0, d_ff, T);
+	act_mul(db, SR_GATED, SR_SILU, 0, d_ff, T);
 	compare(p, "silu", P_ACT, T, HALF);
-	cpu_ops.act_mul(da, SR_GELU_TANH, d_ff, T);
-	act_mul(db, SR_GELU_TANH, d_ff, T);
+	cpu_ops.act_mul(da, SR_GATED, SR_GELU_TANH, 0, d_ff, T);
+	act_mul(db, SR_GATED, SR_GELU_TANH, 0, d_ff, T);
 	compare(p, "gelu", P_ACT, T, HALF);
 	put_both(p, P_ACT, T, 7);
 	cpu_ops.matmul(da, P_Z, P_ACT, a->layer[1].down, T);
@@ -231,11 +231,11 @@ static void positions(struct pair *p, int first, int T)
 	cpu_ops.rope_store(da, 0, &a->m->kind[0], a->layer[0].qn, a->layer[0].kn, 1e-5f, T);
 	rope_store(db, 0, &b->m->kind[0], b->layer[0].qn, b->layer[0].kn, 1e-5f, T);
 	compare(p, "rope_store", P_QKV, T, HALF);
-	cpu_ops.attend(da, 0, &all, T);
-	attend(db, 0, &all, T);
+	cpu_ops.attend(da, 0, &all, NULL, T);
+	attend(db, 0, &all, NULL, T);
 	compare(p, "attend", P_A, T, 0.012);
-	cpu_ops.attend(da, 0, &some, T);
-	attend(db, 0, &some, T);
+	cpu_ops.attend(da, 0, &some, NULL, T);
+	attend(db, 0, &some, NULL, T);
 	compare(p, "attend, window and cap", P_A, T, 0.012);
 }
 
@@ -243,7 +243,7 @@ static void results(struct pair *p, int T)
 {
 	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
 
-	cpu_ops.pick_norm(da, truth_net(&p->cpu)->norm, 1e-5f, 0, T);
+	cpu_ops.pick_norm(da, truth_net(&p->cpu)->norm, SR_RMS, 1e-5f, 0, T);
 	put_both(p, P_LOGITS, T, 8);
 	cpu_ops.sample(da, 9, 0, T);
 	sample(db, 9, 0, T);
@@ -345,11 +345,11 @@ static void positions_f8(struct pair *p, int first, int T)
 	cpu_ops.rope_store(da, 0, &truth_net(&p->cpu)->m->kind[0], NULL, NULL, 1e-5f, T);
 	rope_store(db, 0, &p->gpu.b->net.m->kind[0], NULL, NULL, 1e-5f, T);
 	compare(p, "rope_store, fp8", P_QKV, T, 1e-6);
-	cpu_ops.attend(da, 0, &all, T);
-	attend(db, 0, &all, T);
+	cpu_ops.attend(da, 0, &all, NULL, T);
+	attend(db, 0, &all, NULL, T);
 	compare(p, "attend, fp8", P_A, T, 0.012);
-	cpu_ops.attend(da, 0, &some, T);
-	attend(db, 0, &some, T);
+	cpu_ops.attend(da, 0, &some, NULL, T);
+	attend(db, 0, &some, NULL, T);
 	compare(p, "attend, fp8, window and cap", P_A, T, 0.012);
 }
 

@@ -406,9 +406,9 @@ static void test_producers(void **)
 		launches = emu_launches;
 #endif
 		if (at / 2 == 2)
-			act_mul(d, SR_SILU, t->m.d_ff, 70);
+			act_mul(d, SR_GATED, SR_SILU, 0, t->m.d_ff, 70);
 		else
-			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, 1e-5f, 70);
+			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, SR_RMS, 1e-5f, 1, 70);
 		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, 70);
 		out[at % 2].assign(70 * (size_t)w->n, NAN);
 		get(d, to, out[at % 2].data(), 70);
@@ -620,9 +620,9 @@ static void test_ordered_producers(void **)
 			put(d, P_X, x.data(), 20);
 			put(d, P_GU, x.data(), 20);
 			if (act)
-				act_mul(d, SR_SILU, b.t->m.d_ff, 20);
+				act_mul(d, SR_GATED, SR_SILU, 0, b.t->m.d_ff, 20);
 			else
-				add_norm(d, 1, NULL, y->norm1, 1e-5f, 20);
+				add_norm(d, 1, NULL, y->norm1, SR_RMS, 1e-5f, 1, 20);
 			assert_true(!d->product.made_for == apart);
 			matmul(d, P_Z, act ? P_ACT : P_Y, w, 20);
 			d->shape.width[P_Z] = 64;

@@ -98,18 +98,18 @@ static void rows(int T)
 	compare("embed", P_X, T, 1e-6);
 	put_both(P_X, T, 1);
 	put_both(P_Z, T, 2);
-	op->add_norm(da, 0, NULL, a->norm1, 1e-5f, T);
-	op->add_norm(db, 0, NULL, b->norm1, 1e-5f, T);
+	op->add_norm(da, 0, NULL, a->norm1, SR_RMS, 1e-5f, 1, T);
+	op->add_norm(db, 0, NULL, b->norm1, SR_RMS, 1e-5f, 1, T);
 	compare("add_norm", P_X, T, 1e-6);
 	compare("add_norm", P_Y, T, 1e-6);
-	op->add_norm(da, 0, a->post2, NULL, 1e-5f, T);
-	op->add_norm(db, 0, b->post2, NULL, 1e-5f, T);
+	op->add_norm(da, 0, a->post2, NULL, SR_RMS, 1e-5f, 1, T);
+	op->add_norm(db, 0, b->post2, NULL, SR_RMS, 1e-5f, 1, T);
 	compare("add_norm with post", P_X, T, 1e-6);
-	op->add_norm(da, 1, NULL, a->norm2, 1e-5f, T);
-	op->add_norm(db, 1, NULL, b->norm2, 1e-5f, T);
+	op->add_norm(da, 1, NULL, a->norm2, SR_RMS, 1e-5f, 1, T);
+	op->add_norm(db, 1, NULL, b->norm2, SR_RMS, 1e-5f, 1, T);
 	compare("the first add_norm", P_Y, T, 1e-6);
-	op->pick_norm(da, truth.b->net.norm, 1e-5f, 0, T);
-	op->pick_norm(db, other.b->net.norm, 1e-5f, 0, T);
+	op->pick_norm(da, truth.b->net.norm, SR_RMS, 1e-5f, 0, T);
+	op->pick_norm(db, other.b->net.norm, SR_RMS, 1e-5f, 0, T);
 	compare("pick_norm", P_Y, T, 1e-6);
 }
 
@@ -125,9 +125,9 @@ static void columns(int T)
 	WEIGHTS(matmul, layer[1].gu, P_GU, P_Y);
 	compare("matmul gate, up", P_GU, T, 0.004);
 	put_both(P_GU, T, 6);
-	BOTH(act_mul, SR_SILU, model->m.d_ff, T);
+	BOTH(act_mul, SR_GATED, SR_SILU, 0, model->m.d_ff, T);
 	compare("silu", P_ACT, T, 1e-5);
-	BOTH(act_mul, SR_GELU_TANH, model->m.d_ff, T);
+	BOTH(act_mul, SR_GATED, SR_GELU_TANH, 0, model->m.d_ff, T);
 	compare("gelu", P_ACT, T, 1e-5);
 	WEIGHTS(matmul, layer[1].down, P_Z, P_ACT);
 	compare("matmul down", P_Z, T, 0.004);
@@ -144,16 +144,16 @@ static void positions(int first, int T)
 	op->rope_store(&truth.b->dev[0], 0, &truth.b->m.kind[0], a->qn, a->kn, 1e-5f, T);
 	op->rope_store(&other.b->dev[0], 0, &other.b->m.kind[0], b->qn, b->kn, 1e-5f, T);
 	compare("rope_store", P_QKV, T, 1e-5);
-	BOTH(attend, 0, &all, T);
+	BOTH(attend, 0, &all, NULL, T);
 	compare("attend", P_A, T, 0.006);
-	BOTH(attend, 0, &some, T);
+	BOTH(attend, 0, &some, NULL, T);
 	compare("attend, window and cap", P_A, T, 0.006);
 }
 
 static void results(int T)
 {
-	op->pick_norm(&truth.b->dev[0], truth.b->net.norm, 1e-5f, 0, T);
-	op->pick_norm(&other.b->dev[0], other.b->net.norm, 1e-5f, 0, T);
+	op->pick_norm(&truth.b->dev[0], truth.b->net.norm, SR_RMS, 1e-5f, 0, T);
+	op->pick_norm(&other.b->dev[0], other.b->net.norm, SR_RMS, 1e-5f, 0, T);
 	put_both(P_LOGITS, T, 8);
 	BOTH(sample, 9, 0, T);
 	for (int i = 0; i < T; i++) {

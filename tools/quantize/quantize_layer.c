@@ -133,7 +133,7 @@ int quantize_check(struct quantize *z)
 	const struct sr_model *m = z->m;
 	int rc = check_tensor(z, &m->embed);
 
-	if (m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type ||
+	if (sr_beyond(m) || m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type ||
 	    m->kind[0].rope.dims != m->kind[0].head_dim)
 		return quantize_fail(z, -ENOTSUP, "%s: quantize supports Llama, Qwen2 and Qwen3, but not what %s "
 		                     "adds", z->where.path, m->arch);

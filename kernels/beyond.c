@@ -1,0 +1,57 @@
+/* beyond.c - what a model has beyond the first families, so that a back end which does not compute it refuses
+ * the model by name. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "model.h"
+
+static unsigned of_kind(const struct sr_attn *k)
+{
+	return (k->qk_norm & SR_QK_ROW ? SR_HAS_ROW_NORM : 0u) | (k->qk_norm & SR_QK_LATE ? SR_HAS_LATE_NORM : 0u) |
+	       (k->qk_norm & SR_QK_BARE ? SR_HAS_BARE_NORM : 0u) | (k->v_norm ? SR_HAS_V_NORM : 0u) |
+	       (k->k_is_v ? SR_HAS_K_IS_V : 0u) | (k->chunk ? SR_HAS_CHUNKS : 0u) |
+	       (k->bidirectional ? SR_HAS_BIDIRECTIONAL : 0u) | (k->heat != 0 ? SR_HAS_HEAT : 0u) |
+	       (k->rope.kind == SR_ROPE_FACTORS ? SR_HAS_FACTORS : 0u) |
+	       (k->rope.kind == SR_ROPE_NONE ? SR_HAS_NO_ROPE : 0u);
+}
+
+static unsigned of_layer(const struct sr_layer *y)
+{
+	return (y->norm1.type == SR_NONE || (y->norm2.type == SR_NONE && !y->parallel) ? SR_HAS_NO_NORM : 0u) |
+	       (y->parallel ? SR_HAS_PARALLEL : 0u) | (y->kv_back ? SR_HAS_SHARED_KV : 0u) |
+	       (y->sinks.type != SR_NONE ? SR_HAS_SINKS : 0u) | (y->ffn == SR_PLAIN ? SR_HAS_PLAIN_FFN : 0u) |
+	       (y->gate_bias.type != SR_NONE || y->up_bias.type != SR_NONE || y->down_bias.type != SR_NONE
+	        ? SR_HAS_FFN_BIAS : 0u);
+}
+
+unsigned sr_beyond(const struct sr_model *m)
+{
+	unsigned has = (m->norm_kind == SR_LAYER ? SR_HAS_LAYER_NORM : 0u) |
+	               (m->residual != 0 && m->residual != 1 ? SR_HAS_RESIDUAL : 0u) |
+	               (m->act > SR_GELU_TANH ? SR_HAS_OTHER_ACT : 0u);
+
+	for (int32_t i = 0; i < m->n_kinds; i++)
+		has |= of_kind(&m->kind[i]);
+	for (int32_t l = 0; l < m->n_layers; l++)
+		has |= of_layer(&m->layer[l]);
+	return has;
+}
+
+int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, char *err, size_t errlen)
+{
+	static const char *const names[] = {           /* by bit of enum sr_beyond */
+		"norms that take the mean off (LayerNorm)", "layers without a norm before them",
+		"a residual multiplier", "attention and feed-forward in parallel", "norms over whole rows of q and k",
+		"norms of q and k after rope", "norms of q and k without weights", "a norm of v", "keys that are values",
+		"attention sinks", "attention in chunks", "attention to later positions", "a temperature of queries",
+		"layers that share a KV cache", "a feed-forward part without a gate", "an activation other than silu and "
+		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
+		"layers without rope",
+	};
+	unsigned lacks = sr_beyond(m) & ~known;
+
+	if (!lacks)
+		return 0;
+	snprintf(err, errlen, "%s has %s, which %s does not compute yet", m->arch, names[__builtin_ctz(lacks)], who);
+	return -ENOTSUP;
+}
