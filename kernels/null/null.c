@@ -139,6 +139,17 @@ static bool may_draw(const struct place *p, int32_t id, bool early)
 	return !completes(p, id);
 }
 
+/* How many places behind i are surely forbidden: the rest of a word of the mask, if it is empty.  A mask
+ * with few ids would otherwise cost a look at each id of the vocabulary. */
+static int32_t forbidden_after(const struct place *p, int32_t i, int32_t n)
+{
+	int32_t rest = 31 - i % 32;
+
+	if (!p->mask || n != p->vocab || i % 32 || p->mask[i / 32])
+		return 0;
+	return rest < n - 1 - i ? rest : n - 1 - i;
+}
+
 static int32_t draw(const struct place *p)
 {
 	uint64_t h = p->cell ^ p->asked;
@@ -155,6 +166,7 @@ static int32_t draw(const struct place *p)
 
 			if (may_draw(p, id, early))
 				return id;
+			k += forbidden_after(p, i, n);
 		}
 	if (p->mask)
 		return SR_NO_ID;
