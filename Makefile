@@ -11,6 +11,7 @@
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
 #	make bench-grammar    masks of grammars beside xgrammar and llguidance
+#	make bench-guided     what a grammar costs an answer, and what its forced tokens save
 #	make install    PREFIX=/usr DESTDIR=
 #
 # Variants build into their own folder: make BUILD=build/asan SAN=address,undefined
@@ -347,6 +348,11 @@ bench-grammar: $(BUILD)/libslipring-text.so
 	@$(BUILD)/peers/bin/pip install -q --no-deps $(GRAMMAR_PEERS) apache-tvm-ffi numpy typing-extensions pydantic \
 		pydantic-core annotated-types typing-inspection || echo "SKIP peers: they could not be installed"
 	$(BUILD)/peers/bin/python tests/bench/bench_grammar.py $(BUILD) $(BENCH_ARGS)
+
+# Guided answers beside unguided ones, with the default model and on the null device.
+.PHONY: bench-guided
+bench-guided: all
+	python3 tests/bench/bench_guided.py $(BUILD) $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 
