@@ -410,10 +410,14 @@ schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_random.py $(BUILD) 500 101 --hypothesis
 
 # The logits to which tiny models of every family are held.  RECORD_PY: a Python with torch and transformers 5.19.
+# LLAMA_CPP: its source, whose converter shows how a GGUF is made of a directory.
 RECORD_PY ?= python3
 .PHONY: models-record
 models-record:
 	$(RECORD_PY) tests/models/record.py $(MODEL_NAMES)
+ifneq ($(LLAMA_CPP),)
+	LLAMA_CPP=$(LLAMA_CPP) $(RECORD_PY) tests/models/record_gguf.py $(MODEL_NAMES)
+endif
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

@@ -95,6 +95,19 @@ static const char *text_of(const json_t *j, const char *key)
 	return s ? s : "";
 }
 
+static bool has_step(const json_t *recipes, const char *name)
+{
+	const json_t *recipe, *step;
+	size_t i, k;
+
+	json_array_foreach(recipes, i, recipe)
+		json_array_foreach(json_array_get(recipe, 3), k, step)
+			if (json_is_string(json_array_get(step, 0)) &&
+			    strcmp(json_string_value(json_array_get(step, 0)), name) == 0)
+				return true;
+	return false;
+}
+
 struct family *family_make(const char *name)
 {
 	struct family *f = calloc(1, sizeof(*f));
@@ -111,6 +124,7 @@ struct family *family_make(const char *name)
 	snprintf(f->class_name, sizeof(f->class_name), "%s", json_string_value(json_array_get(
 		json_object_get(json_object_get(j, "config"), "architectures"), 0)));
 	snprintf(f->hf, sizeof(f->hf), "%s/hf", folder);
+	f->permuted = has_step(json_object_get(j, "to_gguf"), "permute");
 	if (*f->gguf)
 		snprintf(f->file, sizeof(f->file), "%s/model.gguf", folder);
 	f->vocab = (int32_t)json_integer_value(json_object_get(j, "vocab"));

@@ -19,6 +19,7 @@ struct family {
 	char name[64], gguf[64], class_name[64];   /* gguf "": no GGUF has such a model */
 	char hf[128], file[128];                   /* its directory; its GGUF, "" if it is not made */
 	int32_t vocab;
+	int32_t permuted;                          /* 1: its GGUF has the rows of q and k in another order */
 	struct {
 		int32_t n, ids[FAMILY_TOKENS + 1];     /* the last id is only scored */
 		int32_t n_rows, at[FAMILY_ROWS];

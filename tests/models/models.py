@@ -46,7 +46,7 @@ add("seed-oss", "seed_oss", base("SeedOssForCausalLM", "seed_oss", attention_bia
     mlp_bias=False))
 add("ernie4.5", "ernie4_5", base("Ernie4_5ForCausalLM", "ernie4_5", use_bias=False, tie_word_embeddings=True))
 add("hunyuan", "hunyuan-dense", base("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", attention_bias=False,
-    use_qk_norm=True, tie_word_embeddings=True, rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0,
+    max_position_embeddings=32768, use_qk_norm=True, tie_word_embeddings=True, rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0,
     "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.0}))
 
 # ---- kinds of attention and norms -------------------------------------------------------------------
@@ -78,7 +78,7 @@ add("granite", "granite", narrow("GraniteForCausalLM", "granite", attention_bias
     attention_multiplier=0.2, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0,
     tie_word_embeddings=True, pad_token_id=0))
 add("ministral3", "mistral3", base("Ministral3ForCausalLM", "ministral3", rope_theta=..., sliding_window=None,
-    max_position_embeddings=1024, tie_word_embeddings=True, rope_parameters={"rope_type": "yarn", "type": "yarn",
+    max_position_embeddings=256, tie_word_embeddings=True, rope_parameters={"rope_type": "yarn", "type": "yarn",
     "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
     "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}))
 add("exaone4", "exaone4", base("Exaone4ForCausalLM", "exaone4", num_hidden_layers=5, rope_theta=1000000.0,

@@ -10,6 +10,7 @@ other steps are float32 even then).  A model that computes something else in flo
 score) is no oracle: more than 1.2e-5 of the largest logit is an error, and so is another answer in two pieces.
 """
 import base64
+import contextlib
 import gc
 import json
 import os
@@ -130,6 +131,8 @@ def record(name, spec):
     if noise > 1.2e-5 or (pieces > 1e-5 and not spec.get("by_length")):
         print(f"  {name}: float64 differs by {noise:.1e}, in pieces by {pieces:.1e}")
         return False
+    with contextlib.suppress(FileNotFoundError):        # record_gguf.py's, until it runs again
+        rec |= {k: v for k, v in tiny.load(name).items() if k in ("gguf", "gguf_keys", "to_gguf")}
     write(rec)
     return True
 
@@ -138,8 +141,10 @@ def write(rec):
     """A line a tensor and a line a row of logits: so that a change shows as such."""
     def line(key, value):
         return f' {json.dumps(key)}: {json.dumps(value)}'
-    out = [line(k, v) for k, v in rec.items() if k not in ("tensors", "prompts")]
-    out.append(' "tensors": [\n  ' + ",\n  ".join(json.dumps(r) for r in rec["tensors"]) + "\n ]")
+    out = [line(k, v) for k, v in rec.items() if k not in ("tensors", "prompts", "to_gguf", "gguf_keys")]
+    for k in ("gguf_keys", "to_gguf", "tensors"):
+        if k in rec:
+            out.append(f' "{k}": [\n  ' + ",\n  ".join(json.dumps(r) for r in rec[k]) + "\n ]")
     prompts = []
     for p in rec["prompts"]:
         rows = ",\n   ".join(f'"{k}": "{v}"' for k, v in p["logits"].items())

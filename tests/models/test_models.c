@@ -2,7 +2,10 @@
 /* test_models.c - tiny models of every family through the whole chain, from files to log-probabilities, on the
  * CPU: within 2e-5 of the largest logit of what transformers computes (weights, activations and cache in f32), and
  * the same bits for a sequence alone and in company, in one piece and in several, with and without a shared
- * prefix.  build/tests/test_models NAME .. runs some, and prints what they differ by.
+ * prefix.  A GGUF and a directory of the same weights give the same bits, unless the GGUF has the rows of q and
+ * k in another order: then a score is summed in another order.  What runs is in the table in
+ * docs/model.md, which this test compares, or writes.  build/tests/test_models NAME .. runs some, and prints what
+ * they differ by.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,14 +97,15 @@ static void with_prefix(struct drive *d, const struct family *f, struct answer *
 	take(d, a, at, shared, n - shared);
 }
 
-static void same_bits(struct drive *d, const struct family *f, const char *path)
+static void same_bits(struct drive *d, const struct family *f, const char *path, struct answer *one)
 {
-	struct answer one, other;
+	struct answer other;
 
-	alone(d, f, &one);
-	other = one;
+	memset(one, 0, sizeof(*one));
+	alone(d, f, one);
+	other = *one;
 #define SAME(call) do { call; \
-		if (memcmp(&one, &other, sizeof(one))) \
+		if (memcmp(one, &other, sizeof(other))) \
 			fail_msg("%s: other bits after " #call, path); } while (0)
 	SAME(in_pieces(d, f, 7, 20, &other));
 	SAME(in_pieces(d, f, 1, 30, &other));
@@ -112,6 +116,8 @@ static void same_bits(struct drive *d, const struct family *f, const char *path)
 
 /* ---- a model --------------------------------------------------------------------------------------- */
 
+struct row { char *name, cells[256]; };    /* of the table */
+
 static void check_refusal(const struct drive *d, int rc, const char *path)
 {
 	if (rc != -ENOTSUP)
@@ -119,8 +125,8 @@ static void check_refusal(const struct drive *d, int rc, const char *path)
 	assert_null(strchr(d->err, '\n'));
 }
 
-/* One form of a model: true if it runs. */
-static bool check_form(const struct family *f, const char *path, const char *form)
+/* One form of a model: true if it runs.  Then *a are its bits. */
+static bool check_form(const struct family *f, const char *path, const char *form, struct answer *a)
 {
 	struct drive d = { 0 };
 	int rc = family_open(&d, sr_cpu_ops(), path, SR_KV_F32, 2);
@@ -136,38 +142,131 @@ static bool check_form(const struct family *f, const char *path, const char *for
 	if (!(differs <= BOUND))
 		fail_msg("%s %s: a log-probability differs by %.2g of the largest logit; %.0e is allowed", f->name, form,
 		         differs, BOUND);
-	same_bits(&d, f, path);
-	drive_close(&d);
-	rc = family_open(&d, sr_cpu_ops(), path, SR_KV_BF16, 1);
-	assert_int_equal(rc, 0);
-	same_bits(&d, f, path);
+	same_bits(&d, f, path, a);
 	drive_close(&d);
 	return true;
 }
 
+/* The same with the cache that is usual, and one thread. */
+static void check_usual(const struct family *f)
+{
+	struct drive d = { 0 };
+	struct answer a;
+
+	assert_int_equal(family_open(&d, sr_cpu_ops(), f->hf, SR_KV_BF16, 1), 0);
+	same_bits(&d, f, f->hf, &a);
+	drive_close(&d);
+}
+
+static const char *word(bool runs)
+{
+	return runs ? "yes" : "refused";
+}
+
 static void test_model(void **state)
 {
-	struct family *f = family_make(*state);
+	struct row *row = *state;
+	struct family *f = family_make(row->name);
+	struct answer hf, gguf;
+	bool hf_runs = check_form(f, f->hf, "HF", &hf), gguf_runs = *f->gguf && check_form(f, f->file, "GGUF", &gguf);
 
-	check_form(f, f->hf, "HF");
+	if (hf_runs)
+		check_usual(f);
+	if (hf_runs && gguf_runs && !f->permuted && memcmp(&hf, &gguf, sizeof(hf)) != 0)
+		fail_msg("%s: other bits from its GGUF than from its directory", f->name);
+	snprintf(row->cells, sizeof(row->cells), "| %s | `%s` | %s | %s%s%s | %s |", f->name, f->class_name,
+	         word(hf_runs), *f->gguf ? "`" : "", *f->gguf ? f->gguf : "-", *f->gguf ? "`" : "",
+	         *f->gguf ? word(gguf_runs) : "-");
 	family_free(f);
+}
+
+/* ---- the table in docs/model.md --------------------------------------------------------------------- */
+
+#define PAGE  "docs/model.md"
+#define BEGIN "<!-- families: made by SLIPRING_WRITE=1 build/tests/test_models -->\n"
+#define END   "<!-- end of families -->\n"
+#define HEAD  "| tiny model | class in config.json | runs | architecture in a GGUF | runs | in CUDA emulation |\n" \
+	"|---|---|---|---|---|---|\n"
+
+static char *read_page(void)
+{
+	FILE *in = fopen(PAGE, "r");
+	char *text = calloc(1, 1 << 20);
+
+	assert_non_null(in);
+	assert_non_null(text);
+	assert_in_range(fread(text, 1, 1 << 20, in), 1, (1 << 20) - 1);
+	fclose(in);
+	return text;
+}
+
+/* The last cell is test_models_cuda's. */
+static const char *cuda_cell(const char *table, const char *cells, char *out, size_t size)
+{
+	char name[80];
+	const char *row, *end;
+
+	snprintf(name, sizeof(name), "\n%.*s", (int)(strchr(cells + 2, '|') + 1 - cells), cells);
+	row = strstr(table, name);
+	end = row ? strchr(row + 1, '\n') : NULL;
+	if (!end || end - row < 12)
+		return "refused";
+	for (row = end - 3; *row != '|'; )
+		row--;
+	snprintf(out, size, "%.*s", (int)(end - row - 4), row + 2);
+	return out;
+}
+
+static void test_table(void **state)
+{
+	struct row *rows = *state;
+	char *page = read_page(), *begin = strstr(page, BEGIN), *end = strstr(page, END), cell[80];
+	char *want = calloc(1, 1 << 16);
+	size_t at = 0;
+
+	for (int i = 0; rows[i].name; i++)
+		if (!*rows[i].cells)
+			fail_msg("%s failed: there is no table", rows[i].name);
+	assert_non_null(begin);
+	assert_non_null(end);
+	assert_non_null(want);
+	at += (size_t)sprintf(want, BEGIN HEAD);
+	for (int i = 0; rows[i].name; i++)
+		at += (size_t)snprintf(want + at, (1 << 16) - at, "%s %s |\n", rows[i].cells,
+		                       cuda_cell(begin, rows[i].cells, cell, sizeof(cell)));
+	if (getenv("SLIPRING_WRITE")) {
+		FILE *out = fopen(PAGE, "w");
+
+		assert_non_null(out);
+		fprintf(out, "%.*s%s%s", (int)(begin - page), page, want, end);
+		fclose(out);
+	} else if (strlen(want) != (size_t)(end - begin) || memcmp(begin, want, (size_t)(end - begin)) != 0) {
+		fail_msg("the table of families in " PAGE " is not what runs here: SLIPRING_WRITE=1 writes it");
+	}
+	free(want);
+	free(page);
 }
 
 int main(int argc, char **argv)
 {
-	int n = argc - 1;
+	int n = argc - 1, rc;
 	char **names = argc > 1 ? argv + 1 : family_names(&n);
-	struct CMUnitTest *tests = calloc((size_t)n, sizeof(*tests));
-	int rc;
+	struct CMUnitTest *tests = calloc((size_t)n + 1, sizeof(*tests));
+	struct row *rows = calloc((size_t)n + 1, sizeof(*rows));
 
 	assert_non_null(tests);
-	for (int i = 0; i < n; i++)
-		tests[i] = (struct CMUnitTest){ names[i], test_model, NULL, NULL, names[i] };
-	rc = _cmocka_run_group_tests("models", tests, (size_t)n, NULL, NULL);
+	assert_non_null(rows);
+	for (int i = 0; i < n; i++) {
+		rows[i].name = names[i];
+		tests[i] = (struct CMUnitTest){ names[i], test_model, NULL, NULL, &rows[i] };
+	}
+	tests[n] = (struct CMUnitTest){ "table", test_table, NULL, NULL, rows };
+	rc = _cmocka_run_group_tests("models", tests, (size_t)n + (argc == 1), NULL, NULL);
 	for (int i = 0; argc == 1 && i < n; i++)
 		free(names[i]);
 	if (argc == 1)
 		free(names);
 	free(tests);
+	free(rows);
 	return rc;
 }

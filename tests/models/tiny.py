@@ -3,7 +3,7 @@
 A recorded model is one file, recorded/NAME.json: its config.json, the names and shapes of its tensors, prompts,
 and the logits that transformers computed from just these weights (record.py).  Here the weights are drawn and written.
 
-    tests/models/tiny.py NAME DIR      writes DIR/hf/
+    tests/models/tiny.py NAME DIR      writes DIR/hf/ and, by to_gguf.py, DIR/model.gguf
 
 A weight is (2 b - 255) 2^-s for a byte b of SHAKE-128 over the model's and the tensor's name: exact in bf16 and
 in f16.  The scale keeps the variance of what flows through: 1 / inputs for a matrix.  Vectors are drawn around
@@ -120,6 +120,9 @@ def main():
     rec = load(name)
     w = weights(rec)
     write_hf(rec, os.path.join(where, "hf"), w)
+    if "to_gguf" in rec:
+        import to_gguf
+        to_gguf.write(rec, os.path.join(where, "model.gguf"), w)
 
 
 if __name__ == "__main__":

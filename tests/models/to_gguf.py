@@ -1,0 +1,144 @@
+"""to_gguf.py - writes the GGUF of a recorded model: its keys as recorded from llama.cpp's own converter, its tensors
+by recipes that say which tensors of the Hugging Face directory each is made of, and how (record_gguf.py found
+them, and compared every byte of both files).
+
+A recipe is [name, shape, source, steps, numbers].  A * in the source stands for all experts, one after the other.
+Steps, in order, on a tensor of rows:
+    add X            to each weight: norms that are stored less one
+    negexp           -exp(x)
+    permute H        rows of H heads: i of the first half and of the second in turn, as rope pairs them
+    T                experts [n][k], each, to [k][n]
+    first, last      half of the rows of each expert; even, odd: every second one
+    rows LIST        these rows, in this order
+    evencols, oddcols    every second weight of a row
+    vheads K V       the rows in V value heads, from grouped by K key heads to in turns
+    vheadcols K V    the same for the columns
+    k_b, v_b H n     of latent attention: the first n rows of each of H heads, transposed; the rows after them
+"""
+import array
+import math
+import struct
+
+import tiny
+
+TYPES = {"u32": (4, "<I"), "i32": (5, "<i"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q")}
+
+
+def chunks(data, n):
+    return [data[i:i + n] for i in range(0, len(data), n)]
+
+
+def joined(parts):
+    out = array.array("f")
+    for p in parts:
+        out.extend(p)
+    return out
+
+
+def transposed(data, rows, cols):
+    return joined(data[c::cols] for c in range(cols))
+
+
+def in_turns(parts, groups):
+    """[groups][m] parts to [m][groups]."""
+    m = len(parts) // groups
+    return [parts[g * m + i] for i in range(m) for g in range(groups)]
+
+
+def step(op, args, data, shape):
+    """One step; returns the data and its shape."""
+    cols = shape[-1]
+    if op == "add":
+        return array.array("f", [x + args[0] for x in data]), shape
+    if op == "negexp":
+        return array.array("f", [-math.exp(x) for x in data]), shape
+    if op == "permute":
+        rows = chunks(data, cols if len(shape) > 1 else 1)
+        return joined(r for head in chunks(rows, len(rows) // args[0]) for r in in_turns(head, 2)), shape
+    if op == "T":
+        n = shape[-2] * cols
+        return joined(transposed(e, shape[-2], cols) for e in chunks(data, n)), shape[:-2] + [cols, shape[-2]]
+    if op in ("first", "last", "even", "odd"):
+        rows, half = chunks(data, cols), shape[-2] // 2
+        cut = {"first": slice(0, half), "last": slice(half, None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
+        return joined(r for e in chunks(rows, shape[-2]) for r in e[cut[op]]), shape[:-2] + [half, cols]
+    if op == "rows":
+        rows = chunks(data, cols)
+        picked = tiny.spans(args[0])
+        return joined(rows[i] for i in picked), [len(picked), cols]
+    if op in ("evencols", "oddcols"):
+        return data[op == "oddcols"::2], shape[:-1] + [cols // 2]
+    if op == "vheads":
+        return joined(in_turns(chunks(data, len(data) // args[1]), args[0])), shape
+    if op == "vheadcols":
+        rows = chunks(data, cols)
+        return joined(joined(in_turns(chunks(r, cols // args[1]), args[0])) for r in rows), shape
+    if op in ("k_b", "v_b"):
+        heads = [chunks(h, cols) for h in chunks(data, len(data) // args[0])]
+        if op == "v_b":
+            return joined(r for h in heads for r in h[args[1]:]), [args[0], len(heads[0]) - args[1], cols]
+        return joined(transposed(joined(h[:args[1]]), args[1], cols) for h in heads), [args[0], cols, args[1]]
+    raise ValueError(op)
+
+
+def made(recipe, w, numbers):
+    _, shape, source, steps = recipe
+    if source is None:
+        return array.array("f", steps)
+    for n in numbers:
+        source = source.replace("#", str(n), 1)
+    if "*" in source:
+        head, tail = source.split("*")
+        parts = [w[f"{head}{i}{tail}"] for i in range(shape[0])]
+        data, now = joined(p[1] for p in parts), [len(parts)] + parts[0][0]
+    else:
+        now, data = w[source]
+    for s in steps:
+        data, now = step(s[0], s[1:], data, now)
+    assert len(data) == math.prod(shape), (recipe, len(data))
+    return data
+
+
+def tensors(rec, w):
+    """(name, shape, data) of each."""
+    for name, shape, source, steps, numbers in rec["to_gguf"]:
+        for n in tiny.spans(numbers) if numbers else [None]:
+            number = [] if n is None else [n]
+            yield (name if n is None else name.replace("#", str(n), 1), shape,
+                   made((name, shape, source, steps), w, number))
+
+
+# ---- the file -----------------------------------------------------------------------------------------
+
+def text(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def value(kind, v):
+    if kind == "str":
+        return struct.pack("<I", 8) + text(v)
+    if kind.endswith("[]"):
+        number, form = TYPES[kind[:-2]]
+        return struct.pack("<IIQ", 9, number, len(v)) + b"".join(struct.pack(form, x) for x in v)
+    number, form = TYPES[kind]
+    return struct.pack("<I", number) + struct.pack(form, v)
+
+
+def padded(b, to=32):
+    return b + bytes(-len(b) % to)
+
+
+def write(rec, path, w):
+    head, at, body = b"", 0, []
+    count = 0
+    for name, shape, data in tensors(rec, w):
+        dims = list(reversed(shape))
+        head += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims) + struct.pack("<IQ", 0, at)
+        body.append(padded(data.tobytes()))
+        at += len(body[-1])
+        count += 1
+    keys = b"".join(text(k) + value(kind, v) for k, kind, v in rec["gguf_keys"])
+    with open(path, "wb") as f:
+        f.write(padded(b"GGUF" + struct.pack("<IQQ", 3, count, len(rec["gguf_keys"])) + keys + head))
+        for b in body:
+            f.write(b)
