@@ -20,6 +20,7 @@ static unsigned of_layer(const struct sr_layer *y)
 	return (y->norm1.type == SR_NONE || (y->norm2.type == SR_NONE && !y->parallel) ? SR_HAS_NO_NORM : 0u) |
 	       (y->parallel ? SR_HAS_PARALLEL : 0u) | (y->kv_back ? SR_HAS_SHARED_KV : 0u) |
 	       (y->sinks.type != SR_NONE ? SR_HAS_SINKS : 0u) | (y->ffn == SR_PLAIN ? SR_HAS_PLAIN_FFN : 0u) |
+	       (y->ffn == SR_EXPERTS ? SR_HAS_EXPERTS : 0u) |
 	       (y->gate_bias.type != SR_NONE || y->up_bias.type != SR_NONE || y->down_bias.type != SR_NONE
 	        ? SR_HAS_FFN_BIAS : 0u);
 }
@@ -46,7 +47,7 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"attention sinks", "attention in chunks", "attention to later positions", "a temperature of queries",
 		"layers that share a KV cache", "a feed-forward part without a gate", "an activation other than silu and "
 		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
-		"layers without rope",
+		"layers without rope", "experts",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

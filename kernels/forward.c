@@ -20,6 +20,26 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 	op->reduce(d, P_Z, T);
 }
 
+/* Z = what the experts make of Y, and with them the one that computes every token */
+static void run_experts(const struct ops *op, struct dev *d, const struct net *n, const struct net_layer *w, int T)
+{
+	const struct sr_experts *x = &n->m->experts;
+	const enum sr_act act = (enum sr_act)n->m->act;
+	const float limit = n->m->act_limit;
+
+	if (w->gu) {
+		op->matmul(d, P_GU, P_Y, w->gu, T);
+		op->act_mul(d, SR_GATED, act, limit, x->d_shared, T);
+		op->matmul(d, P_Z, P_ACT, w->down, T);
+	}
+	op->matmul(d, P_SCORES, P_Y, w->router, T);
+	op->route(d, x, w->choice_bias, T);
+	op->matmul(d, P_GU, P_Y, w->expert_gu, T);
+	op->act_mul(d, SR_GATED, act, limit, x->d_ff, T * x->top);
+	op->matmul(d, P_OUT, P_ACT, w->expert_down, T);
+	op->combine(d, x, w->gu != NULL, w->shared_mix, T);
+}
+
 /* Z = what its feed-forward part makes of Y */
 static void run_ffn(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
 {
@@ -32,6 +52,9 @@ static void run_ffn(const struct ops *op, struct dev *d, const struct net *n, in
 		op->matmul(d, P_GU, P_Y, w->gu, T);
 		op->act_mul(d, (enum sr_ffn)y->ffn, (enum sr_act)n->m->act, n->m->act_limit, y->d_ff, T);
 		op->matmul(d, P_Z, P_ACT, w->down, T);
+		break;
+	case SR_EXPERTS:
+		run_experts(op, d, n, w, T);
 		break;
 	}
 	op->reduce(d, P_Z, T);

@@ -26,21 +26,30 @@ enum sr_type {             /* as stored; what a back end holds is its own affair
 	SR_GPTQ4_V2,           /* the same, zero as it is */
 	SR_CT4,                /* compressed-tensors: data [n][k/8], scale [n][k/group] */
 	SR_IQ4_NL, SR_IQ4_XS,  /* GGUF, 4 bits that name one of 16 uneven steps; 32, 256 to a block */
+	SR_MXFP4,              /* e2m1, 32 to an e8m0 scale.  GGUF: 17 bytes a block; with scale.bytes, as the
+	                        * safetensors of gpt-oss have it: data [n][k/32][16], scale u8 [n][k/32] */
 };
 
 struct sr_extent { uint64_t offset, bytes; int32_t file; };
 
+struct sr_stored { struct sr_extent data, scale, zero, index; }; /* bytes == 0: none */
+
+/* One matrix or vector; or one for each expert of a layer, all of one shape. */
 struct sr_tensor {
 	const char *name;      /* in its file, for messages */
 	int32_t type;          /* enum sr_type */
 	int32_t n, k;          /* a vector has n == 1 */
-	int32_t count;         /* matrices [n][k] one after another; 1 */
+	int32_t count;         /* 1; or the number of experts, one after another unless `each` says otherwise */
+	int32_t outputs;       /* 0: its n outputs are stored.  Else this many, more than its own: */
+	int32_t first, step;   /* .. output i is number first + i * step (gate and up in one, in turn or not) */
+	int32_t transposed;    /* 1: stored as [k][outputs] */
 	int32_t group;         /* weights per scale along k; 0 = all, or fixed by the type */
 	int32_t group_n;       /* rows per scale; 0 = all (F8 per tensor), 1, 128 */
 	int32_t scale_type;    /* enum sr_type of scale */
 	float   add;           /* to each element at load: 1 for Gemma's norms in safetensors */
 	float   mul;           /* then each element times it; 0 = 1.  Vectors only */
 	struct sr_extent data, scale, zero, index; /* bytes == 0: none */
+	const struct sr_stored *each; /* [count], owned by the model: where each expert's lies; or NULL */
 };
 
 /* Reads for open(): many at a time into buffers of the back end, in any order. */
@@ -90,6 +99,7 @@ enum {
 };
 
 #define SR_KINDS 4
+#define SR_EXPERT_GROUPS 64    /* most groups of experts */
 
 /* A kind of attention.  Layers of one kind have the same sizes and look back alike.  Most models have
  * one kind; models with windows in some layers have two. */
@@ -114,6 +124,28 @@ enum sr_mixer { SR_ATTEND };           /* attention over the KV cache */
 enum sr_ffn {
 	SR_GATED,              /* down(act(gate) * up) */
 	SR_PLAIN,              /* down(act(up)) */
+	SR_EXPERTS,            /* SR_GATED by the experts that the router chose, and by a shared one */
+};
+
+/* How a router's logits become the scores of experts. */
+enum sr_score {
+	SR_SCORE_SOFTMAX,      /* over all experts */
+	SR_SCORE_SIGMOID,
+	SR_SCORE_CHOSEN,       /* the experts with the largest logits; softmax over those */
+};
+
+/* s = score(router y).  Chosen are the `top` largest of s + choice_bias, among equals the lower number.
+ * Their weights are s, divided by their sum if renorm, times scale. */
+struct sr_experts {
+	int32_t n, top;        /* experts of a layer; those that compute a token */
+	int32_t d_ff;          /* width of each */
+	int32_t d_shared;      /* of the one that computes every token; 0 = none */
+	int32_t score;         /* enum sr_score */
+	int32_t renorm, before; /* before: the input of an expert is multiplied, not its output */
+	int32_t groups;        /* experts are in so many groups of n / groups; 0 = in one */
+	int32_t groups_top;    /* only those of the groups_top best groups are chosen from */
+	int32_t group_sum;     /* a group is as good as its so many best together: 1, or 2 */
+	float   scale;
 };
 
 /* A layer is a norm, a mixer, a norm and a feed-forward part.  A norm that is missing is SR_SAME. */
@@ -131,6 +163,11 @@ struct sr_layer {
 	struct sr_tensor sinks;                          /* [1][n_heads]: a logit that has no value */
 	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3; or SR_QK_ROW */
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
+	struct sr_tensor router, router_bias, choice_bias; /* SR_EXPERTS: [n][D], [1][n], [1][n] */
+	struct sr_tensor expert_gate, expert_up, expert_down; /* of count n: [d_ff][D], .., [D][d_ff] */
+	struct sr_tensor expert_gate_bias, expert_up_bias, expert_down_bias; /* of count n: [1][d_ff], .. */
+	struct sr_tensor shared_gate, shared_up, shared_down;
+	struct sr_tensor shared_mix;                     /* [1][D]: its output times sigmoid(shared_mix . y) */
 	float   k_scale, v_scale; /* of keys, values in an FP8 cache: what is stored times it; 0 = 1 */
 };
 
@@ -150,6 +187,7 @@ struct sr_model {
 	float   logit_cap;     /* cap * tanh(x / cap); 0 = none */
 	int32_t n_kinds;       /* 1 to SR_KINDS */
 	struct sr_attn kind[SR_KINDS];
+	struct sr_experts experts;           /* of layers with SR_EXPERTS */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
 	struct sr_layer *layer;              /* [n_layers] */
 };
@@ -171,12 +209,27 @@ enum sr_beyond {
 	SR_HAS_ROW_NORM = 1 << 4, SR_HAS_LATE_NORM = 1 << 5, SR_HAS_BARE_NORM = 1 << 6, SR_HAS_V_NORM = 1 << 7,
 	SR_HAS_K_IS_V = 1 << 8, SR_HAS_SINKS = 1 << 9, SR_HAS_CHUNKS = 1 << 10, SR_HAS_BIDIRECTIONAL = 1 << 11,
 	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
-	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18,
+	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
 };
 unsigned sr_beyond(const struct sr_model *m);
 
 /* 0 if nothing of what m has is missing in known, else -ENOTSUP and a line in err that names it. */
 int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, char *err, size_t errlen);
+
+/* Where part e of a tensor of several lies. */
+static inline struct sr_stored sr_stored_of(const struct sr_tensor *t, int32_t e)
+{
+	struct sr_stored s = { t->data, t->scale, t->zero, t->index };
+	struct sr_extent *const all[] = { &s.data, &s.scale, &s.zero, &s.index };
+
+	if (t->each)
+		return t->each[e];
+	for (int i = 0; i < 4; i++) {
+		all[i]->bytes /= (uint64_t)t->count;
+		all[i]->offset += (uint64_t)e * all[i]->bytes;
+	}
+	return s;
+}
 
 /* freq[dims/2]: radians per position.  Once for all back ends. */
 void sr_rope_freq(const struct sr_rope *r, float *freq);

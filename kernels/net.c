@@ -36,14 +36,6 @@ static void add_stacked(struct loading *ld, struct weight **out, const struct sr
 		return;
 	part = has;
 	n = given;
-	for (int i = 0; i < n; i++) {
-		if (part[i]->count != 1) {
-			snprintf(ld->err, ld->errlen, "tensor %s holds %d matrices: only single ones are supported",
-			         part[i]->name, part[i]->count);
-			ld->bytes = -ENOTSUP;
-			return;
-		}
-	}
 	bytes = ld->op->weight(ld->d, out, part, has_bias, n, ld->err, ld->errlen);
 	ld->bytes = bytes < 0 ? bytes : ld->bytes + bytes;
 }
@@ -84,6 +76,23 @@ static void add_ffn(struct loading *ld, struct net_layer *w, const struct sr_lay
 	add_tensor(ld, w ? &w->post2 : NULL, &y->post2);
 }
 
+static void add_experts(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *gu[] = { &y->expert_gate, &y->expert_up };
+	const struct sr_tensor *gu_bias[] = { &y->expert_gate_bias, &y->expert_up_bias };
+	const struct sr_tensor *shared[] = { &y->shared_gate, &y->shared_up };
+
+	add_with_bias(ld, w ? &w->norm2 : NULL, &y->norm2, &y->norm2_bias);
+	add_with_bias(ld, w ? &w->router : NULL, &y->router, &y->router_bias);
+	add_tensor(ld, w ? &w->choice_bias : NULL, &y->choice_bias);
+	add_stacked(ld, w ? &w->gu : NULL, shared, NULL, 2);
+	add_tensor(ld, w ? &w->down : NULL, &y->shared_down);
+	add_tensor(ld, w ? &w->shared_mix : NULL, &y->shared_mix);
+	add_stacked(ld, w ? &w->expert_gu : NULL, gu, gu_bias, 2);
+	add_with_bias(ld, w ? &w->expert_down : NULL, &y->expert_down, &y->expert_down_bias);
+	add_tensor(ld, w ? &w->post2 : NULL, &y->post2);
+}
+
 static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	switch ((enum sr_mixer)y->mixer) {
@@ -95,6 +104,9 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 	case SR_GATED:
 	case SR_PLAIN:
 		add_ffn(ld, w, y);
+		break;
+	case SR_EXPERTS:
+		add_experts(ld, w, y);
 		break;
 	}
 }

@@ -6,6 +6,8 @@
  *          Sizes of a row: X Y Z [D], QKV [H+2G][E], A [H][E], GU [2F], ACT [F],
  *          LOGITS [V] f32.  T rows, but Y and LOGITS after pick: R.
  *          QKV is [H+G][E] where v is k, [H][E] in layers without k and v.
+ *          With experts: SCORES [experts] f32; GU [2F] and ACT [F] of each expert that a token has, and
+ *          OUT [D] likewise.  Those rows are in an order of the back end's, which route() decides.
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
  *          H n_heads, G n_kv_heads, E head_dim, F d_ff, V n_vocab.
  * Weights  packed by the back end at open; types may differ between the parts of one.
@@ -29,7 +31,7 @@ extern "C" {
 struct dev;     /* the back end's own: stream or team, places, slots, the batch's rows */
 struct weight;  /* the back end's own: a packed matrix with its bias, or a vector */
 
-enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_LOGITS };
+enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LOGITS };
 
 struct ops {
 	/* n tensors stacked along N, each with a bias or NULL: one weight, whose bytes the back end reads
@@ -47,8 +49,17 @@ struct ops {
 	void (*add_norm)(struct dev *, int first, const struct weight *post, const struct weight *pre,
 	                 enum sr_norm how, float eps, float by, int T);
 
-	/* y[T][N] = x[T][K] w[N][K]^T + bias */
+	/* y[T][N] = x[T][K] w[N][K]^T + bias.  If w has experts, each row is multiplied by the expert that route()
+	 * chose: from Y to GU by token, from ACT to OUT by each token's experts, T * top rows */
 	void (*matmul)(struct dev *, enum place y, enum place x, const struct weight *w, int T);
+
+	/* Choose the experts of each token by SCORES (the router's logits) and weigh them: struct sr_experts.
+	 * choice_bias may be NULL.  T is the number of tokens, here and below */
+	void (*route)(struct dev *, const struct sr_experts *, const struct weight *choice_bias, int T);
+
+	/* Z = the outputs OUT of each token's experts, times their weights, added in the order in which they were
+	 * chosen.  With `shared`, what Z was is added last; times sigmoid(mix . Y) unless mix is NULL */
+	void (*combine)(struct dev *, const struct sr_experts *, int shared, const struct weight *mix, int T);
 
 	/* Sum a place over the ranks, which each have computed a part of it.  Nothing to do while a
 	 * model has one rank, as all have today; forward() says where the sums belong */
@@ -64,8 +75,8 @@ struct ops {
 	 * them.  sinks: [H] logits that join each head's softmax and add nothing to its sum; or NULL */
 	void (*attend)(struct dev *, int l, const struct sr_attn *, const struct weight *sinks, int T);
 
-	/* SR_GATED: ACT = act(GU[0..F)) * GU[F..2F); SR_PLAIN: act(GU[0..F)).  F = d_ff of the layer; limit:
-	 * SR_OAI's */
+	/* SR_GATED: ACT = act(GU[0..F)) * GU[F..2F); SR_PLAIN: act(GU[0..F)).  F = d_ff of the layer, or of an
+	 * expert; limit: SR_OAI's; T rows */
 	void (*act_mul)(struct dev *, enum sr_ffn, enum sr_act, float limit, int d_ff, int T);
 
 	/* Y[i] = norm(X) with w of the row that result i of the batch comes from, i in [i0, i0+R) */

@@ -67,6 +67,7 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
              size_t errlen)
 {
 	const struct sr_attn *first = &m->kind[0];
+	const struct sr_experts *x = &m->experts;
 	int32_t D = m->d_model, qkv = 0, attended = 0, ff = 0, least = INT32_MAX;
 
 	assert(world >= 1 && rank >= 0 && rank < world);
@@ -96,8 +97,10 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	out->width[P_X] = out->width[P_Y] = out->width[P_Z] = D;
 	out->width[P_QKV] = qkv;
 	out->width[P_A] = attended;
-	out->width[P_GU] = 2 * ff;
-	out->width[P_ACT] = ff;
+	out->width[P_ACT] = larger(ff, x->top * x->d_ff);
+	out->width[P_GU] = 2 * out->width[P_ACT];
+	out->width[P_SCORES] = x->n;
+	out->width[P_OUT] = x->top * D;
 	out->width[P_LOGITS] = m->n_vocab; /* all of them, on every rank: each draws the same token */
 	out->inputs = larger(D, larger(attended, ff));
 	out->outputs = larger(larger(D, out->vocab.n), larger(qkv, 2 * ff));

@@ -28,7 +28,7 @@ struct rank_part { int32_t from, n; };      /* of the whole model's: from .. fro
 struct rank_shape {
 	struct { struct rank_part heads, kv_heads; } kind[SR_KINDS]; /* as sr_model.kind */
 	struct rank_part vocab;             /* rows of embed and head */
-	int32_t width[P_LOGITS + 1];         /* elements of a row of each place, in the widest layer */
+	int32_t width[P_LOGITS + 1];         /* elements of a token in each place, in the widest layer */
 	int32_t inputs, outputs;             /* most of any product */
 };
 

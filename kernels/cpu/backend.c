@@ -70,7 +70,9 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	d->row = cut(c, D > E ? D : E, sizeof(float));
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
-			d->tiles[f] = cut(c, 1, b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
+			d->tiles[f] = cut(c, m->experts.n ? SOLO * (size_t)m->experts.top : 1,
+				b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
+	experts_lay(b, d, c, (size_t)slice_tokens(b));
 	d->attend = cut(c, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim),
 		sizeof(float));
 	d->sample.work = cut(c, V + 3, sizeof(float));
@@ -85,16 +87,18 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
 	struct cutter c = { base, 0, LINE };
-	size_t rows = (size_t)slice_tokens(b);
+	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE;
 	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
 
 	for (int p = P_X; p <= P_LOGITS; p++)
 		b->place[p] = cut(&c, (p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)b->shape.width[p],
 			sizeof(float));
+	if (m->experts.n)
+		tiles = experts_tiles(b, rows);
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
-			b->tiles[f] = cut(&c, rows / KERN_TILE,
-				b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
+			b->tiles[f] = cut(&c, tiles, b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
+	experts_lay(b, NULL, &c, rows);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		size_t dims = (size_t)m->kind[i].rope.dims;
 		int32_t like = sr_rope_like(m, i);
@@ -161,6 +165,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 				"on the CPU", m->d_model, m->layer[l].d_ff);
 	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CPU back end", err, errlen))
 		return -ENOTSUP;
+	if (m->experts.n && (m->experts.d_ff % 32 || m->experts.d_shared % 32))
+		return refuse(-ENOTSUP, err, errlen, "experts %d wide, a shared one of %d: both must be multiples of 32 "
+			"on the CPU", m->experts.d_ff, m->experts.d_shared);
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);

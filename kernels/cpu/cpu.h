@@ -1,7 +1,8 @@
 /* cpu.h - what the files of the CPU back end share.
  *
  *	backend.c   the door: memory, batches, commands; cuts a batch into slices
- *	ops.c       the verbs over a slice, a share for each thread
+ *	ops.c       the verbs over a slice, a share for each thread (share.h)
+ *	experts.c   those of experts: which compute a token, their products, their sum
  *	weights.c   reads weights and packs them in the order in which threads stream them
  *	sample.c    from one row of logits to a token
  *	team.c      threads and barriers
@@ -49,11 +50,12 @@ struct part {
 struct weight {
 	struct weight *next;         /* the list of all weights, to free them */
 	int32_t n, k, n_parts;
+	int32_t count;               /* 1, or experts */
 	unsigned forms;              /* bit per form that its parts multiply with */
 	float *vec;                  /* a vector: [k]; then there are no parts */
-	float *bias;                 /* [n] or NULL */
+	float *bias;                 /* [count][n] or NULL */
 	struct part part[PARTS];
-	uint8_t **share;             /* [threads][PARTS] where a thread's blocks of a part begin */
+	uint8_t **share;             /* [threads][PARTS] where a thread's blocks of a part begin: [count][blocks] */
 };
 
 /* Each thread has a run of a part's blocks: thread i has [block_from(i), block_from(i+1)). */
@@ -68,6 +70,17 @@ static inline int block_owner(int32_t n_blocks, int32_t block, int threads)
 	return (int)((((int64_t)block + 1) * threads - 1) / n_blocks);
 }
 
+/* Where a block of a part lies; its owner is known. */
+static inline uint8_t *weight_block(const struct weight *w, int part, int32_t expert, int32_t block, int owner,
+                                    int threads)
+{
+	const struct part *q = &w->part[part];
+	int32_t first = block_from(q->n_blocks, owner, threads);
+	size_t each = (size_t)(block_from(q->n_blocks, owner + 1, threads) - first);
+
+	return w->share[owner * PARTS + part] + ((size_t)expert * each + (size_t)(block - first)) * q->block_bytes;
+}
+
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks;
 	bool    guided;              /* a pick has a mask */
@@ -77,6 +90,23 @@ struct slice {
 	struct token_run store[SLICE]; /* tokens of one KV block; one thread stores them all, because
 	                                they share words there */
 	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
+};
+
+struct row_run;
+
+/* Which experts compute which tokens of a slice, as one thread found it; see experts.c. */
+struct routing {
+	int32_t *id;                 /* [T][top] experts of each token, the best first */
+	float   *weight;             /* [T][top] */
+	int32_t *own_id;             /* [SOLO][top], solo; else both are of all threads */
+	float   *own_weight;
+	int32_t *row;                /* [T][top] where in the order by expert */
+	int32_t *token;              /* [T * top] of each row */
+	int32_t *begin;              /* [n] scratch */
+	struct row_run *run;         /* [n] experts that have rows */
+	int32_t n_runs, n_tiles;
+	float   *scores;             /* [2 n] */
+	float   *gathered;           /* [KERN_TILE][d_model] */
 };
 
 /* One thread's own state. */
@@ -89,13 +119,14 @@ struct dev {
 	uint8_t *arena, *arena_end;  /* packed weights */
 	size_t   arena_size;         /* counted at first, then as mapped */
 	float   *x, *y;              /* [SOLO][d_model] solo forms of X and Y */
-	uint8_t *tiles[N_FORMS];     /* one tile each, solo */
+	uint8_t *tiles[N_FORMS];     /* solo: one tile each; with experts up to SOLO * top */
+	struct routing routing;
 	float   *attend;             /* scratch of kern.attend */
 	float   *row;                /* [d_model] or [head_dim], the longer */
 	struct sample_scratch sample;
 };
 
-enum { P_TILES = P_LOGITS + 1, P_ANGLES, N_PLACES };
+enum { P_TILES = P_LOGITS + 1, P_ANGLES, P_CHOICE, N_PLACES };
 
 /* The machine's rates, and what the model costs; see roof.c. */
 struct roof {
@@ -103,7 +134,7 @@ struct roof {
 	double token_macs;           /* of all layers, without attention */
 	double score_macs;           /* of all layers, for each position that a query reads; as many for values */
 	double int8_share;           /* the part of them that multiplies as int8 */
-	double layer_bytes, head_bytes; /* of weights */
+	double layer_bytes, head_bytes; /* of weights, without experts: see experts_matmul() */
 };
 
 /* The least that a batch costs; a multiply-add (mac) is two operations. */
@@ -125,7 +156,9 @@ struct sr_backend {
 
 	/* shared by the threads */
 	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][n_vocab] */
-	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row */
+	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row; with experts more */
+	int32_t *chosen;             /* [SLICE][top] experts of each token, if threads share the work of routing */
+	float   *chosen_weight;      /* likewise */
 	float   *angle[SR_KINDS];    /* [SLICE][dims] cos, sin; kinds that rotate alike share them */
 	float   *freq[SR_KINDS];     /* [dims / 2], likewise */
 	struct slice *slice;
@@ -160,6 +193,14 @@ const struct sr_backend_ops *sr_cpu_ops(void);
 extern const struct ops cpu_ops;
 void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
 void ops_breathe(struct dev *d); /* thread 0: count it, and yield if it is time */
+
+/* experts.c */
+void experts_route(struct dev *d, const struct sr_experts *x, const struct weight *choice_bias, int T);
+void experts_matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T);
+void experts_combine(struct dev *d, const struct sr_experts *x, int shared, const struct weight *mix, int T);
+/* Scratch of one thread, or of all (d NULL); most tiles of a slice of T tokens. */
+void experts_lay(struct sr_backend *b, struct dev *d, struct cutter *c, size_t T);
+size_t experts_tiles(const struct sr_backend *b, size_t T);
 
 /* roof.c */
 void roof_measure(struct sr_backend *b);

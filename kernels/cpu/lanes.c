@@ -39,7 +39,7 @@ enum lanes_kind lanes_kind(int32_t type)
 	case SR_BF16: return LANES_BF16;
 	case SR_Q4_1: case SR_Q4_K: return LANES_4M;
 	case SR_Q4_0: return LANES_4;
-	case SR_Q8_0: case SR_Q5_0: case SR_IQ4_NL: case SR_IQ4_XS: return LANES_8;
+	case SR_Q8_0: case SR_Q5_0: case SR_IQ4_NL: case SR_IQ4_XS: case SR_MXFP4: return LANES_8;
 	case SR_Q5_1: case SR_Q5_K: return LANES_8M;
 	case SR_Q6_K: case SR_Q3_K: return LANES_8H;
 	}

@@ -30,6 +30,11 @@
  *	        sums                 Z        |                      |
  *	barriers of a layer                   | 5                    | 10
  *
+ *	matmul, tiles                TILES    | (own tiles)          | waits for TILES    only with experts
+ *	        sums                 SCORES   |                      |
+ *	route           SCORES       CHOICE   | waits for SCORES     | waits for SCORES, then CHOICE
+ *	combine         OUT Z                 | waits for OUT        | waits for OUT
+ *
  *           Solo but not paired: one more, in attend.  Attention by spans: one more, between its parts.
  */
 #include <assert.h>
@@ -37,61 +42,11 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "share.h"
 #include "shmring/clock.h"
 
 #define BREATH_NS 1000000u      /* thread 0 yields at least this often */
 #define CHUNK_OPS 100000000.0   /* multiply-adds between yields: 0.5 to 5 ms */
-
-static unsigned bit(int place)
-{
-	return 1u << place;
-}
-
-static void meet(struct dev *d)
-{
-	team_barrier(d->b->team);
-	d->reads = d->writes = 0;
-}
-
-/* Declare the places that this verb reads from and writes for other threads' shares: see the head. */
-static void enter(struct dev *d, unsigned reads, unsigned writes)
-{
-	if ((reads & d->writes) || (writes & (d->reads | d->writes)))
-		meet(d);
-	d->reads |= reads;
-	d->writes |= writes;
-}
-
-struct range { int32_t from, to; };
-
-static struct range deal(int32_t n, const struct dev *d)
-{
-	return (struct range){ block_from(n, d->i, d->b->n_active), block_from(n, d->i + 1, d->b->n_active) };
-}
-
-/* This thread's rows of T; all of them if solo. */
-static struct range own_rows(const struct dev *d, int32_t T)
-{
-	struct range r = deal((T + KERN_TILE - 1) / KERN_TILE, d);
-
-	if (T <= SOLO)
-		return (struct range){ 0, T };
-	r.from *= KERN_TILE;
-	r.to = r.to * KERN_TILE < T ? r.to * KERN_TILE : T;
-	return r;
-}
-
-/* Row t of a place, for this thread; T is the number of rows of the verb. */
-static float *row_of(struct dev *d, enum place p, int32_t t, int32_t T)
-{
-	float *base = d->b->place[p];
-
-	if (T <= SOLO && p == P_X)
-		base = d->x;
-	if (T <= SOLO && p == P_Y)
-		base = d->y;
-	return base + (size_t)t * (size_t)d->b->shape.width[p];
-}
 
 void ops_breathe(struct dev *d)
 {
@@ -180,13 +135,6 @@ static void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, f
 
 /* ---- columns -------------------------------------------------------------------------------------- */
 
-/* The rows of a place in the form that a weight multiplies with. */
-static struct kern_rows tiles_of(struct dev *d, enum kern_form f, int32_t k, int32_t T)
-{
-	return (struct kern_rows){ .form = f, .k = k, .rows = T,
-		.data = T <= SOLO ? d->tiles[f] : d->b->tiles[f], .tile_bytes = d->b->k->tile_bytes(f, k) };
-}
-
 static void make_tiles(struct dev *d, enum place x, const struct weight *w, int T)
 {
 	bool solo = T <= SOLO;
@@ -197,10 +145,10 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 	/* each row of Y is written by the thread that reads it; other places by columns or items */
 	enter(d, x == P_Y ? 0 : bit(x), solo ? 0 : bit(P_TILES));
 	for (int f = 0; f < N_FORMS; f++) {
-		struct kern_rows to = tiles_of(d, (enum kern_form)f, w->k, T);
+		struct kern_rows to = tiles_of(d, (enum kern_form)f, w->k, (struct row_run){ .n = T }, solo);
 
 		if (w->forms & 1u << f && r.from < r.to)
-			d->b->k->make_rows(&to, row_of(d, x, 0, T), (size_t)d->b->shape.width[x], r.from, r.to);
+			d->b->k->make_rows(&to, row_of(d, x, 0, T), stride_of(d, x, w->k), r.from, r.to);
 	}
 	if (!solo)
 		enter(d, bit(P_TILES), 0);
@@ -208,10 +156,9 @@ static void make_tiles(struct dev *d, enum place x, const struct weight *w, int 
 
 /* Blocks [from, to) of one part, contiguous in memory, in chunks after which thread 0 may yield. */
 static void multiply_run(struct dev *d, const struct weight *w, const struct part *q, struct range r,
-                         const uint8_t *at, enum place y, int T)
+                         const uint8_t *at, float *y, size_t ld, const struct kern_rows *x, const float *bias)
 {
-	const struct kern_rows x = tiles_of(d, q->form, w->k, T);
-	double chunk = CHUNK_OPS / ((double)KERN_COLS * w->k * T);
+	double chunk = CHUNK_OPS / ((double)KERN_COLS * w->k * x->rows);
 	int32_t step = chunk < 1 ? 1 : chunk > 1 << 20 ? 1 << 20 : (int32_t)chunk;
 
 	for (int32_t b = r.from; b < r.to; b += step) {
@@ -219,48 +166,59 @@ static void multiply_run(struct dev *d, const struct weight *w, const struct par
 		int32_t cols = n * KERN_COLS < q->n - col ? n * KERN_COLS : q->n - col;
 
 		col += q->col;
-		d->b->k->matmul(q->type, w->k, at, n, cols, &x, w->bias ? w->bias + col : NULL,
-			row_of(d, y, 0, SOLO + 1) + col, (size_t)d->b->shape.width[y], at + (size_t)n * q->block_bytes);
+		d->b->k->matmul(q->type, w->k, at, n, cols, x, bias ? bias + col : NULL, y + col, ld,
+			at + (size_t)n * q->block_bytes);
 		at += (size_t)n * q->block_bytes;
 		if (step < r.to - r.from)
 			ops_breathe(d);
 	}
 }
 
-/* This thread's blocks of one part: those in its own arena, and those of threads that rest. */
-static void multiply(struct dev *d, const struct weight *w, int p, enum place y, int T)
+/* This thread's blocks of each part: those in its own arena, and those of threads that rest. */
+void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct row_run run, bool solo)
 {
-	const struct part *q = &w->part[p];
+	const float *bias = w->bias ? w->bias + (size_t)run.expert * (size_t)w->n : NULL;
+	size_t ld = stride_of(d, y, w->n);
+	float *to = d->b->place[y] + (size_t)run.from * ld;
 	int threads = d->b->n_threads;
-	struct range all = deal(q->n_blocks, d), r;
-	int i = block_owner(q->n_blocks, all.from, threads);
 
-	for (int32_t b = all.from; b < all.to; b = r.to, i++) {
-		int32_t first = block_from(q->n_blocks, i, threads), end = block_from(q->n_blocks, i + 1, threads);
+	for (int p = 0; p < w->n_parts; p++) {
+		const struct part *q = &w->part[p];
+		const struct kern_rows x = tiles_of(d, q->form, w->k, run, solo);
+		struct range all = deal(q->n_blocks, d), r;
+		int i = block_owner(q->n_blocks, all.from, threads);
 
-		r = (struct range){ b, end < all.to ? end : all.to };
-		multiply_run(d, w, q, r, w->share[i * PARTS + p] + (size_t)(b - first) * q->block_bytes, y, T);
+		for (int32_t b = all.from; b < all.to; b = r.to, i++) {
+			int32_t end = block_from(q->n_blocks, i + 1, threads);
+
+			r = (struct range){ b, end < all.to ? end : all.to };
+			multiply_run(d, w, q, r, weight_block(w, p, run.expert, b, i, threads), to, ld, &x, bias);
+		}
 	}
 }
 
 static void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	assert(y != P_X && y != P_Y && w->n_parts);
+	if (w->count > 1) {
+		experts_matmul(d, y, x, w, T);
+		return;
+	}
 	make_tiles(d, x, w, T);
 	enter(d, 0, y == P_GU ? 0 : bit(y)); /* a thread reads only the GU that it wrote */
-	for (int p = 0; p < w->n_parts; p++)
-		multiply(d, w, p, y, T);
+	ops_multiply(d, w, y, (struct row_run){ .n = T }, T <= SOLO);
 }
 
 static void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F, int T)
 {
 	struct range r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
 	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
+	int32_t wide = ffn == SR_GATED ? 2 * F : F;
 
 	enter(d, 0, bit(P_ACT));
 	for (int32_t t = 0; t < T && from < to; t++) {
-		const float *gate = row_of(d, P_GU, t, T) + from;
-		float *out = row_of(d, P_ACT, t, T) + from;
+		const float *gate = d->b->place[P_GU] + (size_t)t * stride_of(d, P_GU, wide) + from;
+		float *out = d->b->place[P_ACT] + (size_t)t * stride_of(d, P_ACT, F) + from;
 
 		if (ffn == SR_GATED && act <= SR_GELU_TANH)
 			d->b->k->act_mul(act, gate, gate + F, to - from, out);
@@ -674,6 +632,8 @@ const struct ops cpu_ops = {
 	.embed = embed,
 	.add_norm = add_norm,
 	.matmul = matmul,
+	.route = experts_route,
+	.combine = experts_combine,
 	.reduce = reduce,
 	.rope_store = rope_store,
 	.attend = attend,

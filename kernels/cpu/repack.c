@@ -21,14 +21,19 @@ static uint32_t nibble(uint32_t word, int32_t i)
 	return word >> 4 * i & 15;
 }
 
-bool repack_needed(int32_t type)
+static bool is_4bit(int32_t type)
 {
 	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
 }
 
+bool repack_needed(const struct sr_tensor *t)
+{
+	return is_4bit(t->type) || t->outputs || t->transposed || (t->type == SR_MXFP4 && t->scale.bytes);
+}
+
 int32_t repack_type(int32_t type)
 {
-	return repack_needed(type) ? SR_Q4_1 : type;
+	return is_4bit(type) ? SR_Q4_1 : type;
 }
 
 static int32_t group_of(const struct sr_tensor *t)
@@ -41,12 +46,41 @@ static size_t scale_bytes(const struct sr_tensor *t)
 	return t->scale_type == SR_F32 ? 4 : 2;
 }
 
+/* Outputs that are stored, of which these are some. */
+static size_t stored_outputs(const struct sr_tensor *t)
+{
+	return (size_t)(t->outputs ? t->outputs : t->n);
+}
+
+static const char *moved_refuses(const struct sr_tensor *t)
+{
+	struct sr_stored s = sr_stored_of(t, 0);
+	bool f4 = t->type == SR_MXFP4 && t->scale.bytes;
+	size_t k = (size_t)t->k;
+
+	if (t->outputs && (t->first < 0 || t->step < 1 || t->first + (int64_t)(t->n - 1) * t->step >= t->outputs))
+		return "its outputs are not among those that are stored";
+	if (types_quantized(t->type) ? t->transposed : !types_bytes(t->type, t->k))
+		return "only floats can be stored transposed";
+	if (t->type == SR_MXFP4 && !f4)
+		return "only floats and blocks with separate scales can alternate";
+	if (s.data.bytes != stored_outputs(t) * (f4 ? k / 2 : types_bytes(t->type, t->k)) ||
+	    (f4 && s.scale.bytes != stored_outputs(t) * (k / GROUP)))
+		return "its parts are not as long as its shape says";
+	return NULL;
+}
+
 const char *repack_refuses(const struct sr_tensor *t)
 {
+	struct sr_stored s = sr_stored_of(t, 0);
 	int32_t group = group_of(t);
 	uint64_t groups, words = ((uint64_t)t->n + 7) / 8;
 
-	if (t->index.bytes)
+	if (!is_4bit(t->type))
+		return moved_refuses(t);
+	if (t->outputs || t->transposed)
+		return "its outputs alternate or are transposed";
+	if (s.index.bytes)
 		return "its inputs are grouped out of order (act-order)";
 	if (group < GROUP || group % GROUP || t->k % group)
 		return "its groups must be a multiple of 32 weights, all of one size";
@@ -55,9 +89,9 @@ const char *repack_refuses(const struct sr_tensor *t)
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
 	groups = (uint64_t)(t->k / group);
-	if (t->data.bytes != (uint64_t)t->n * (uint64_t)t->k / 2 ||
-	    t->scale.bytes != groups * (uint64_t)t->n * scale_bytes(t) ||
-	    (t->zero.bytes ? t->zero.bytes != groups * words * 4 : t->type != SR_CT4))
+	if (s.data.bytes != (uint64_t)t->n * (uint64_t)t->k / 2 ||
+	    s.scale.bytes != groups * (uint64_t)t->n * scale_bytes(t) ||
+	    (s.zero.bytes ? s.zero.bytes != groups * words * 4 : t->type != SR_CT4))
 		return "its parts are not as long as its shape says";
 	return NULL;
 }
@@ -110,16 +144,53 @@ static void quants(const struct sr_tensor *t, const struct apart *a, int32_t k0,
 	}
 }
 
-size_t repack_row_bytes(int32_t k)
+size_t repack_row_bytes(const struct sr_tensor *t)
 {
-	return (size_t)(k / GROUP) * ROW;
+	return is_4bit(t->type) ? (size_t)(t->k / GROUP) * ROW : types_bytes(t->type, t->k);
+}
+
+/* Stored output c, as it is. */
+static void move_row(const struct sr_tensor *t, const struct apart *a, size_t c, uint8_t *to)
+{
+	size_t size = t->transposed ? types_bytes(t->type, 1) : types_bytes(t->type, t->k);
+	size_t n = stored_outputs(t);
+
+	if (!t->transposed) {
+		memcpy(to, a->data + c * size, size);
+		return;
+	}
+	for (size_t k = 0; k < (size_t)t->k; k++)
+		memcpy(to + k * size, a->data + (k * n + c) * size, size);
+}
+
+/* A byte of safetensors has two weights that are neighbours; one of GGUF those 16 apart. */
+static void mxfp4_row(const struct sr_tensor *t, const struct apart *a, size_t c, uint8_t *to)
+{
+	size_t groups = (size_t)t->k / GROUP;
+
+	for (size_t g = c * groups; g < (c + 1) * groups; g++, to += 17) {
+		const uint8_t *from = a->data + 16 * g;
+
+		to[0] = a->scale[g];
+		for (size_t i = 0; i < 16; i++)
+			to[1 + i] = (uint8_t)((from[i / 2] >> 4 * (i % 2) & 15) |
+			                      (from[8 + i / 2] >> 4 * (i % 2) & 15) << 4);
+	}
 }
 
 void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
 {
-	size_t row_bytes = repack_row_bytes(t->k);
+	size_t row_bytes = repack_row_bytes(t);
 
-	for (int32_t k = 0; k < t->k; k += GROUP)
+	for (int32_t i = 0; i < n && !is_4bit(t->type); i++) {
+		size_t c = (size_t)(t->outputs ? t->first + (first + i) * t->step : first + i);
+
+		if (t->type == SR_MXFP4)
+			mxfp4_row(t, a, c, rows + (size_t)i * row_bytes);
+		else
+			move_row(t, a, c, rows + (size_t)i * row_bytes);
+	}
+	for (int32_t k = 0; k < t->k && is_4bit(t->type); k += GROUP)
 		for (int32_t i = 0; i < n; i++) {
 			int32_t c = first + i, g = k / group_of(t);
 			uint8_t *to = rows + (size_t)i * row_bytes + (size_t)(k / GROUP) * ROW, q[GROUP];

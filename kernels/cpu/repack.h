@@ -1,7 +1,8 @@
-/* repack.h - turns matrices with separate scales and zero points (AWQ, GPTQ, compressed-tensors) into
- * rows of Q4_1, which every table of inner loops can multiply.
+/* repack.h - turns matrices that are not stored row by row into rows that every table of inner loops can
+ * multiply.  Those of floats may be transposed or have rows of two matrices in turn; MXFP4 of safetensors
+ * becomes that of GGUF.  Neither changes a bit.
  *
- * With scale s and zero point z of a group, w = (q - z) s = s q + m where m = -z s.  Q4_1 holds s and m
+ * Those with separate scales and zero points (AWQ, GPTQ, compressed-tensors) become Q4_1.  With scale s and zero point z of a group, w = (q - z) s = s q + m where m = -z s.  Q4_1 holds s and m
  * as f16.  s is exact: the files hold f16, or bf16, which is exact down to 2^-14.  m is rounded by at
  * most 2^-11 of itself, less than a hundredth of a step of q.
  */
@@ -17,13 +18,13 @@ struct sr_tensor;
 /* A whole tensor in memory, as its files store it. */
 struct apart { const uint8_t *data, *scale, *zero; };   /* zero NULL: all 8 */
 
-bool    repack_needed(int32_t type);
+bool    repack_needed(const struct sr_tensor *t);
 int32_t repack_type(int32_t type);    /* the type it is held as: SR_Q4_1, or the type itself */
 /* NULL, or which part of its shape is not supported. */
 const char *repack_refuses(const struct sr_tensor *t);
 
 /* Outputs first .. first+n-1 to rows [n][repack_row_bytes(k)]. */
-size_t repack_row_bytes(int32_t k);
+size_t repack_row_bytes(const struct sr_tensor *t);
 void   repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows);
 
 #endif

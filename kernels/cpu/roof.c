@@ -75,16 +75,42 @@ static double int8_share(const struct sr_backend *b)
 
 	for (const struct weight *w = b->weights; w; w = w->next)
 		for (int32_t i = 0; w != b->net.embed && w != b->net.head && i < w->n_parts; i++)
-			macs[w->part[i].form] += (double)w->part[i].n * w->k;
+			macs[w->part[i].form] += (double)w->part[i].n * w->k * (w->count > 1 ? b->m.experts.top : 1);
 	for (int form = 0; form < N_FORMS; form++)
 		all += macs[form];
 	return all > 0 ? macs[FORM_I8] / all : 0;
 }
 
+/* Multiply-adds of a layer for a token. */
+static double layer_macs(const struct sr_backend *b, int32_t l)
+{
+	const struct sr_experts *x = &b->m.experts;
+	const struct net_layer *w = &b->net.layer[l];
+	double macs = w->qkv->n + w->o->k;
+
+	if (w->gu)
+		macs += w->gu->n + w->down->k;
+	if (w->expert_gu)
+		macs += w->router->n + (double)x->top * (w->expert_gu->n + w->expert_down->k);
+	return macs * b->m.d_model;
+}
+
+/* Bytes of all experts, which a batch reads only where a token chose them. */
+static double expert_bytes(const struct sr_backend *b)
+{
+	double bytes = 0;
+
+	for (const struct weight *w = b->weights; w; w = w->next)
+		for (int32_t i = 0; w->count > 1 && i < w->n_parts; i++)
+			bytes += (double)w->count * w->part[i].n_blocks * (double)w->part[i].block_bytes;
+	return bytes;
+}
+
 void roof_measure(struct sr_backend *b)
 {
 	const struct sr_model *m = &b->m;
-	struct probe p = { .b = b, .w = b->net.layer[0].gu };
+	const struct net_layer *first = &b->net.layer[0];
+	struct probe p = { .b = b, .w = first->expert_gu ? first->expert_gu : first->gu };
 	const struct part *q = &p.w->part[0];
 	double bytes = 0;
 
@@ -95,9 +121,8 @@ void roof_measure(struct sr_backend *b)
 		b->roof.macs_per_ns = 4.0 * q->n_blocks * KERN_COLS * p.w->k * KERN_TILE / best_ns(&p, multiply);
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_attn *kind = kind_of(m, l);
-		const struct net_layer *w = &b->net.layer[l];
 
-		b->roof.token_macs += (double)m->d_model * (w->qkv->n + w->o->k + w->gu->n + w->down->k);
+		b->roof.token_macs += layer_macs(b, l);
 		b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
 	}
 	b->roof.int8_share = int8_share(b);
@@ -108,6 +133,7 @@ void roof_measure(struct sr_backend *b)
 		b->roof.layer_bytes += (double)(b->dev[i].arena - (b->dev[i].arena_end - b->dev[i].arena_size));
 	if (b->net.head == b->net.embed)
 		b->roof.layer_bytes -= b->roof.head_bytes;
+	b->roof.layer_bytes -= expert_bytes(b);
 }
 
 /* Add the least cost of one slice. */

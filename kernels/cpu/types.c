@@ -3,6 +3,8 @@
  */
 #include "types.h"
 
+#include <math.h>
+
 #include "kernels/model.h"
 
 static uint16_t u16_at(const uint8_t *p)
@@ -46,6 +48,7 @@ static const struct { int16_t weights, bytes; } layout[] = {
 	[SR_Q5_0] = { 32, 22 },    [SR_Q5_1] = { 32, 24 },
 	[SR_Q3_K] = { 256, 110 },  [SR_Q4_K] = { 256, 144 },  [SR_Q5_K] = { 256, 176 },
 	[SR_Q6_K] = { 256, 210 },  [SR_IQ4_NL] = { 32, 18 },  [SR_IQ4_XS] = { 256, 136 },
+	[SR_MXFP4] = { 32, 17 },
 };
 
 static bool known(int32_t type)
@@ -87,6 +90,16 @@ static void steps(const uint8_t *qs, int8_t *q)
 	nibbles(qs, q);
 	for (int i = 0; i < GROUP; i++)
 		q[i] = step[q[i]];
+}
+
+/* e2m1, in halves: then all are integers. */
+static void halves(const uint8_t *qs, int8_t *q)
+{
+	static const int8_t value[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+
+	nibbles(qs, q);
+	for (int i = 0; i < GROUP; i++)
+		q[i] = value[q[i]];
 }
 
 /* The fifth bits of Q5_0 and Q5_1: bit i is weight i's. */
@@ -185,6 +198,10 @@ void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 		return;
 	case SR_IQ4_XS:
 		iq4_xs(b, j, out);
+		return;
+	case SR_MXFP4:
+		out->d[0] = out->d[1] = ldexpf(1, b[0] - 128);
+		halves(b + 1, out->q);
 		return;
 	}
 	out->d[0] = out->d[1] = f16_at(b);

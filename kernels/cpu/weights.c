@@ -24,13 +24,13 @@
 #define SET    12                      /* buffers in a set: one is packed while the others are read */
 #define SETS   3
 
-struct load_piece {                         /* a run of blocks of one part, or a vector */
+struct load_piece {                         /* a run of outputs of one part, or a vector */
 	const struct sr_tensor *t;
-	const struct part *part;       /* NULL: a vector */
-	uint8_t *dst;
-	uint64_t from;                 /* bytes into the tensor's data */
-	size_t   bytes;
-	int32_t  row, rows;            /* of the tensor */
+	const struct weight *w;        /* whose part this is; NULL: a vector */
+	float   *vec;                  /* a vector: where to */
+	struct sr_extent at;           /* in the files; not those of a stage */
+	int32_t  part, expert;
+	int32_t  row, rows;            /* of the matrix; row is a multiple of KERN_COLS */
 };
 
 struct load_buffer { struct load_piece piece; uint8_t *at, *data; };
@@ -75,8 +75,8 @@ static int add_piece(struct list *l, struct load_piece p)
 
 static int add_read(struct loader *ld, struct load_piece p)
 {
-	if (p.bytes > ld->largest)
-		ld->largest = p.bytes;
+	if (p.at.bytes > ld->largest)
+		ld->largest = (size_t)p.at.bytes;
 	return add_piece(&ld->list, p);
 }
 
@@ -91,79 +91,111 @@ static uint8_t *take(struct dev *d, size_t bytes)
 
 /* ---- vectors: in the arena of thread 0, as f32 ------------------------------------------- */
 
+static int64_t check_vector(const struct kern *k, const struct sr_tensor *t, char *err, size_t errlen)
+{
+	if (k->form(t->type) < 0 || !types_bytes(t->type, t->k) || types_quantized(t->type))
+		return refuse(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
+			t->name);
+	if (sr_stored_of(t, 0).data.bytes != types_bytes(t->type, t->outputs ? t->outputs : t->k) ||
+	    (t->outputs && t->first + (int64_t)(t->k - 1) * t->step >= t->outputs))
+		return refuse(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
+			t->name, t->k, (unsigned long long)t->data.bytes);
+	return 0;
+}
+
+/* Each expert's vector to the place `apart` floats after the one before. */
+static int64_t read_vectors(struct loader *ld, const struct sr_tensor *t, float *to, size_t apart, char *err,
+                            size_t errlen)
+{
+	for (int32_t e = 0; e < t->count; e++, to += apart)
+		if (add_read(ld, (struct load_piece){ .t = t, .vec = to, .at = sr_stored_of(t, e).data }))
+			return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
+	return 0;
+}
+
 static int64_t add_vector(struct dev *d, struct weight *w, const struct sr_tensor *t,
                           float **out, char *err, size_t errlen)
 {
 	struct sr_backend *b = d->b;
 	size_t bytes = ((size_t)t->k * sizeof(float) + 63) & ~(size_t)63;
+	int64_t e = check_vector(b->k, t, err, errlen);
 
-	if (b->k->form(t->type) < 0 || !types_bytes(t->type, t->k))
-		return refuse(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
-			t->name);
-	if (t->data.bytes != types_bytes(t->type, t->k))
-		return refuse(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
-			t->name, t->k, (unsigned long long)t->data.bytes);
+	if (e)
+		return e;
+	if (t->count != 1)
+		return refuse(-EINVAL, err, errlen, "tensor %s is %d vectors, not one", t->name, t->count);
 	if (!w) {
 		b->dev[0].arena_size += bytes;
 		return (int64_t)bytes;
 	}
 	*out = (float *)take(&b->dev[0], bytes);
-	if (add_read(b->loader, (struct load_piece){ .t = t, .dst = (uint8_t *)*out,
-			.bytes = t->data.bytes, .rows = 1 }))
-		return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
-	return (int64_t)bytes;
+	e = read_vectors(b->loader, t, *out, 0, err, errlen);
+	return e ? e : (int64_t)bytes;
 }
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 
-/* Thread i's blocks of a part, in pieces that fit a buffer. */
-static int add_blocks(struct loader *ld, const struct sr_tensor *t, const struct part *p,
-                      int32_t from, int32_t to, uint8_t *dst)
+/* A part's outputs, in pieces that fit a buffer. */
+static int add_blocks(struct loader *ld, const struct weight *w, int part, const struct sr_tensor *t)
 {
-	size_t row_bytes = t->data.bytes / (size_t)t->n;
-	int32_t step = (int32_t)(BUFFER / (row_bytes * KERN_COLS));
+	size_t row_bytes = types_bytes(t->type, t->k);
+	int32_t step = (int32_t)(BUFFER / (row_bytes * KERN_COLS)) * KERN_COLS;
 
-	if (step < 1)
-		step = 1;
-	for (int32_t b = from; b < to; b += step) {
-		int32_t n = to - b < step ? to - b : step, row = b * KERN_COLS;
-		int32_t rows = n * KERN_COLS < t->n - row ? n * KERN_COLS : t->n - row;
-		int e = add_read(ld, (struct load_piece){ .t = t, .part = p, .dst = dst, .row = row,
-			.rows = rows, .from = (uint64_t)row * row_bytes, .bytes = (size_t)rows * row_bytes });
+	if (step < KERN_COLS)
+		step = KERN_COLS;
+	for (int32_t e = 0; e < t->count; e++) {
+		struct sr_extent all = sr_stored_of(t, e).data;
 
-		if (e)
-			return e;
-		dst += (size_t)n * p->block_bytes;
+		for (int32_t row = 0; row < t->n; row += step) {
+			int32_t rows = t->n - row < step ? t->n - row : step, rc;
+
+			rc = add_read(ld, (struct load_piece){ .t = t, .w = w, .part = part, .expert = e, .row = row,
+				.rows = rows, .at = { all.offset + (uint64_t)row * row_bytes,
+				(uint64_t)rows * row_bytes, all.file } });
+			if (rc)
+				return rc;
+		}
 	}
 	return 0;
 }
 
-static const struct sr_extent *extent(const struct sr_tensor *t, int what)
+static const struct sr_extent *extent(const struct sr_stored *s, int what)
 {
-	return what == DATA ? &t->data : what == SCALE ? &t->scale : &t->zero;
+	return what == DATA ? &s->data : what == SCALE ? &s->scale : &s->zero;
 }
 
-/* Thread i's blocks of a part that is packed out of a stage. */
-static int add_share(struct loader *ld, const struct sr_tensor *t, const struct part *p,
-                     int32_t from, int32_t to, uint8_t *dst)
+/* A part that is packed out of a stage: a piece for each thread, of each expert. */
+static int add_shares(struct loader *ld, const struct weight *w, int part, const struct sr_tensor *t, int threads)
 {
-	int32_t row = from * KERN_COLS, end = to * KERN_COLS < t->n ? to * KERN_COLS : t->n;
-	size_t rows = KERN_COLS * repack_row_bytes(t->k);
+	int32_t n_blocks = w->part[part].n_blocks;
+	size_t rows = KERN_COLS * repack_row_bytes(t);
 
-	if (from == to)
-		return 0;
-	for (int i = 0; i < N_APART; i++)
-		if (extent(t, i)->bytes > ld->largest_apart[i])
-			ld->largest_apart[i] = extent(t, i)->bytes;
 	if (rows > ld->largest_rows)
 		ld->largest_rows = rows;
-	return add_piece(&ld->apart, (struct load_piece){ .t = t, .part = p, .dst = dst, .row = row,
-		.rows = end - row });
+	for (int32_t e = 0; e < t->count; e++) {
+		struct sr_stored all = sr_stored_of(t, e);
+
+		for (int i = 0; i < N_APART; i++)
+			if (extent(&all, i)->bytes > ld->largest_apart[i])
+				ld->largest_apart[i] = extent(&all, i)->bytes;
+		for (int i = 0; i < threads; i++) {
+			int32_t row = block_from(n_blocks, i, threads) * KERN_COLS;
+			int32_t end = block_from(n_blocks, i + 1, threads) * KERN_COLS, rc = 0;
+
+			end = end < t->n ? end : t->n;
+			if (row < end)
+				rc = add_piece(&ld->apart, (struct load_piece){ .t = t, .w = w, .part = part,
+					.expert = e, .row = row, .rows = end - row });
+			if (rc)
+				return rc;
+		}
+	}
+	return 0;
 }
 
 static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, char *err, size_t errlen)
 {
-	bool apart = repack_needed(t->type);
+	bool apart = repack_needed(t);
 	const char *why = apart ? repack_refuses(t) : NULL;
 
 	if (k->form(repack_type(t->type)) < 0)
@@ -172,7 +204,7 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && !types_bytes(t->type, t->k)))
 		return refuse(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
 			"of 32 on the CPU, of 256 for K-quants and IQ4_XS", t->name, t->n, t->k);
-	if (!apart && t->data.bytes != (uint64_t)t->n * types_bytes(t->type, t->k))
+	if (!apart && sr_stored_of(t, 0).data.bytes != (uint64_t)t->n * types_bytes(t->type, t->k))
 		return refuse(-EINVAL, err, errlen, "tensor %s is %d x %d, which is not %llu bytes of its type",
 			t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	if (why)
@@ -192,9 +224,9 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 
 		if (e)
 			return e;
-		if (t[p]->k != t[0]->k)
-			return refuse(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
-				t[p]->name, t[p]->k, t[0]->k);
+		if (t[p]->k != t[0]->k || t[p]->count != t[0]->count)
+			return refuse(-EINVAL, err, errlen, "tensor %s is %d matrices of %d inputs, but those before it "
+				"are %d of %d", t[p]->name, t[p]->count, t[p]->k, t[0]->count, t[0]->k);
 	}
 	for (int p = 0; p < n; p++) {
 		int32_t type = repack_type(t[p]->type);
@@ -202,6 +234,7 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 			.n_blocks = (t[p]->n + KERN_COLS - 1) / KERN_COLS,
 			.form = (enum kern_form)b->k->form(type),
 			.block_bytes = b->k->block_bytes(type, t[p]->k) };
+		int e = 0;
 
 		col += t[p]->n;
 		if (w)
@@ -209,61 +242,62 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 		for (int i = 0; i < b->n_threads; i++) {
 			int32_t from = block_from(q.n_blocks, i, b->n_threads);
 			int32_t to = block_from(q.n_blocks, i + 1, b->n_threads);
-			size_t bytes = (size_t)(to - from) * q.block_bytes;
+			size_t bytes = (size_t)t[p]->count * (size_t)(to - from) * q.block_bytes;
 
 			total += (int64_t)bytes;
-			if (!w) {
+			if (w)
+				w->share[i * PARTS + p] = take(&b->dev[i], bytes);
+			else
 				b->dev[i].arena_size += bytes;
-				continue;
-			}
-			w->share[i * PARTS + p] = take(&b->dev[i], bytes);
-			if ((type == t[p]->type ? add_blocks : add_share)(b->loader, t[p], &w->part[p], from,
-					to, w->share[i * PARTS + p]))
-				return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 		}
 		b->made_forms |= 1u << q.form;
-		if (w)
-			w->forms |= 1u << q.form;
+		if (!w)
+			continue;
+		w->forms |= 1u << q.form;
+		e = repack_needed(t[p]) ? add_shares(b->loader, w, p, t[p], b->n_threads)
+		                        : add_blocks(b->loader, w, p, t[p]);
+		if (e)
+			return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
 	}
 	if (w) {
 		w->n = col;
 		w->n_parts = n;
+		w->count = t[0]->count;
 	}
 	return total;
 }
 
-/* A bias is one vector over all parts, zero where a part has none. */
+/* A bias is one vector over all parts, for each expert, zero where a part has none. */
 static int64_t add_bias(struct dev *d, struct weight *w, const struct sr_tensor *const *t,
                         const struct sr_tensor *const *bias, int n, char *err, size_t errlen)
 {
-	int64_t bytes;
-	size_t all = 0;
+	size_t all = 0, one = 0;
+	int32_t col = 0;
+	int64_t e = 0;
 	bool any = false;
 
 	for (int p = 0; p < n; p++) {
 		any |= bias && bias[p];
-		all += (((size_t)t[p]->n * sizeof(float)) + 63) & ~(size_t)63;
+		one += (size_t)t[p]->n;
 	}
 	if (!any)
 		return 0;
-	if (!w) {
+	all = ((size_t)t[0]->count * one * sizeof(float) + 63) & ~(size_t)63;
+	if (w)
+		w->bias = (float *)take(&d->b->dev[0], all);
+	else
 		d->b->dev[0].arena_size += all;
-		return (int64_t)all;
-	}
-	w->bias = (float *)take(&d->b->dev[0], all);
-	for (int p = 0; p < n; p++) {
+	for (int p = 0; p < n && !e; col += t[p++]->n) {
 		if (!bias[p])
 			continue;
-		if (bias[p]->k != t[p]->n || d->b->k->form(bias[p]->type) < 0 ||
-		    bias[p]->data.bytes != types_bytes(bias[p]->type, bias[p]->k))
-			return refuse(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s",
-				bias[p]->name, t[p]->name);
-		bytes = add_read(d->b->loader, (struct load_piece){ .t = bias[p], .rows = 1,
-			.dst = (uint8_t *)(w->bias + w->part[p].col), .bytes = bias[p]->data.bytes });
-		if (bytes)
-			return refuse(-ENOMEM, err, errlen, "no memory for the list of weights");
+		e = check_vector(d->b->k, bias[p], err, errlen);
+		if (!e && (bias[p]->k != t[p]->n || bias[p]->count != t[p]->count))
+			e = refuse(-ENOTSUP, err, errlen, "tensor %s does not fit as a bias of %s", bias[p]->name,
+				t[p]->name);
+		if (!e && w)
+			e = read_vectors(d->b->loader, bias[p], w->bias + col, one, err, errlen);
 	}
-	return (int64_t)all;
+	return e ? e : (int64_t)all;
 }
 
 int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
@@ -304,29 +338,38 @@ int64_t weights_add(struct dev *d, struct weight **out, const struct sr_tensor *
 
 /* ---- reading and packing ----------------------------------------------------------------------- */
 
-static void pack_blocks(const struct kern *k, const struct load_buffer *f)
+/* Where a row's block lies, once packed. */
+static uint8_t *block_of(const struct sr_backend *b, const struct load_piece *p, int32_t row)
+{
+	int32_t block = row / KERN_COLS, owner = block_owner(p->w->part[p->part].n_blocks, block, b->n_threads);
+
+	return weight_block(p->w, p->part, p->expert, block, owner, b->n_threads);
+}
+
+static void pack_blocks(const struct sr_backend *b, const struct load_buffer *f)
 {
 	const struct load_piece *p = &f->piece;
-	size_t row_bytes = p->bytes / (size_t)p->rows;
-	uint8_t *dst = p->dst;
+	size_t row_bytes = (size_t)p->at.bytes / (size_t)p->rows;
 
-	for (int32_t r = 0; r < p->rows; r += KERN_COLS, dst += p->part->block_bytes) {
+	for (int32_t r = 0; r < p->rows; r += KERN_COLS) {
 		const uint8_t *src[KERN_COLS];
 
 		for (int c = 0; c < KERN_COLS; c++)
 			src[c] = r + c < p->rows ? f->data + (size_t)(r + c) * row_bytes : NULL;
-		k->pack(p->t->type, p->t->k, src, dst);
+		b->k->pack(p->t->type, p->t->k, src, block_of(b, p, p->row + r));
 	}
 }
 
 static void pack_vector(const struct kern *k, const struct load_buffer *f)
 {
 	const struct sr_tensor *t = f->piece.t;
-	float *v = (float *)f->piece.dst;
+	size_t size = types_bytes(t->type, 1);
+	float *v = f->piece.vec;
 
-	k->dequant(t->type, t->k, f->data, v);
-	for (int32_t i = 0; i < t->k; i++)
+	for (int32_t i = 0; i < t->k; i++) {
+		k->dequant(t->type, 1, f->data + (size_t)(t->outputs ? t->first + i * t->step : i) * size, &v[i]);
 		v[i] = (v[i] + t->add) * (t->mul != 0 ? t->mul : 1);
+	}
 }
 
 static void pack_set(void *ctx, int thread)
@@ -337,8 +380,8 @@ static void pack_set(void *ctx, int thread)
 	struct set *s = ld->packing;
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
-		if (s->buffer[i].piece.part)
-			pack_blocks(ld->b->k, &s->buffer[i]);
+		if (s->buffer[i].piece.w)
+			pack_blocks(ld->b, &s->buffer[i]);
 		else
 			pack_vector(ld->b->k, &s->buffer[i]);
 	}
@@ -376,7 +419,7 @@ static int start_set(struct loader *ld, const struct sr_source *src, struct set 
 		int e;
 
 		*p = ld->list.piece[*from];
-		e = src->read(src->ctx, &p->t->data, p->from, p->bytes, s->buffer[s->n].at, tag);
+		e = src->read(src->ctx, &p->at, 0, (size_t)p->at.bytes, s->buffer[s->n].at, tag);
 		if (e == -EAGAIN && any_open(ld))
 			e = wait_one(ld, src);
 		else if (!e)
@@ -410,13 +453,16 @@ static int load_all(struct loader *ld, const struct sr_source *src)
 static int start_stage(struct loader *ld, const struct sr_source *src, struct stage *s, size_t from)
 {
 	const struct load_piece *p = ld->apart.piece + from;
+	struct sr_stored all;
 
 	s->piece = p;
 	s->n = s->open = 0;
-	while (from + (size_t)s->n < ld->apart.n && p[s->n].t == p->t)
+	while (from + (size_t)s->n < ld->apart.n && p[s->n].t == p->t && p[s->n].expert == p->expert)
 		s->n++;
+	if (s->n)
+		all = sr_stored_of(p->t, p->expert);
 	for (int i = 0; s->n && i < N_APART; i++) {
-		const struct sr_extent *e = extent(p->t, i);
+		const struct sr_extent *e = extent(&all, i);
 		int rc = 0;
 
 		s->at[i] = NULL;
@@ -453,16 +499,15 @@ static void repack_stage(void *ctx, int thread)
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
 		const struct load_piece *p = &s->piece[i];
-		uint8_t *dst = p->dst;
 
-		for (int32_t r = 0; r < p->rows; r += KERN_COLS, dst += p->part->block_bytes) {
+		for (int32_t r = 0; r < p->rows; r += KERN_COLS) {
 			int32_t n = p->rows - r < KERN_COLS ? p->rows - r : KERN_COLS;
 			const uint8_t *src[KERN_COLS] = { NULL };
 
 			for (int c = 0; c < n; c++)
-				src[c] = rows + (size_t)c * repack_row_bytes(p->t->k);
+				src[c] = rows + (size_t)c * repack_row_bytes(p->t);
 			repack_rows(p->t, &a, p->row + r, n, rows);
-			k->pack(p->part->type, p->t->k, src, dst);
+			k->pack(p->w->part[p->part].type, p->t->k, src, block_of(ld->b, p, p->row + r));
 		}
 	}
 }
@@ -561,9 +606,7 @@ void weights_lookup(const struct sr_backend *b, const struct weight *w, int32_t 
 {
 	const struct part *p = &w->part[0];
 	int32_t block = row / KERN_COLS;
-	int owner = (int)((((int64_t)block + 1) * b->n_threads - 1) / p->n_blocks);
-	int32_t first = block_from(p->n_blocks, owner, b->n_threads);
 
-	b->k->unpack(p->type, w->k, w->share[owner * PARTS] + (size_t)(block - first) * p->block_bytes,
-		row % KERN_COLS, dst);
+	b->k->unpack(p->type, w->k, weight_block(w, 0, 0, block, block_owner(p->n_blocks, block, b->n_threads),
+		b->n_threads), row % KERN_COLS, dst);
 }

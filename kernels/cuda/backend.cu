@@ -287,8 +287,9 @@ static void alone(struct dev *, enum place, int)
 static void put(struct dev *, enum place, const float *, int);
 static void get(struct dev *, enum place, float *, int);
 
+/* Experts are refused: no route, no combine. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
+	weight_add, embed, add_norm, matmul, NULL, NULL, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
 };
 
 /* Everything known before memory is allocated: returns the bytes of weights, or -errno. */
