@@ -5,13 +5,16 @@
 
 #include "impl.h"
 
+#define NAMES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-" /* of Python's functions */
+
 struct tag {
 	const struct calls *c;
 	const struct calls_wish *w;
-	const char *style;             /* TAGGED: of the arguments, in the words of structural tags */
+	const char *style;             /* of the arguments, in the words of structural tags; NULL: JSON */
 	int trigger;                   /* the marker that begins calls in free text; */
 	size_t cut;                    /* bytes at its front that the next one is without */
 	bool lost;                     /* no memory */
+	const char *why;               /* a call cannot be written, or NULL */
 };
 
 /* ---- formats of tags ---- */
@@ -90,6 +93,14 @@ static void add_string(struct tag *t, json_t *list, const char *s)
 		add_plain(t, list, s, strlen(s));
 }
 
+static json_t *optional_mark(struct tag *t, int mark)
+{
+	json_t *list = json_array();
+
+	add_mark(t, list, mark);
+	return kept(t, json_pack("{ss so}", "type", "optional", "content", sequence(t, list)));
+}
+
 /* The name inside a JSON string. */
 static void add_json_name(struct tag *t, json_t *list, const json_t *name)
 {
@@ -150,6 +161,25 @@ static json_t *object(struct tag *t, json_t *function)
 	return sequence(t, list);
 }
 
+/* Python's F(K=V, ..), or Gemma's F{K:V,..}. */
+static json_t *literal(struct tag *t, json_t *function, const char *name)
+{
+	const bool python = t->c->format->style == CALL_PYTHON;
+	json_t *list = json_array();
+
+	if (!python)
+		add_mark(t, list, M_CALL);
+	else if (strspn(name, NAMES) != strlen(name) || strchr("0123456789", *name))
+		t->why = "has no way to write the name of a function";
+	add_string(t, list, name);
+	add_string(t, list, python ? "(" : "{");
+	add_arguments(t, list, function);
+	add_string(t, list, python ? ")" : "}");
+	if (!python)
+		add_mark(t, list, M_CALL_END);
+	return sequence(t, list);
+}
+
 /* One call with its markers, but not those of a list or section. */
 static json_t *call(struct tag *t, json_t *function)
 {
@@ -159,6 +189,8 @@ static json_t *call(struct tag *t, json_t *function)
 
 	if (f->style == CALL_OBJECT && f->list)
 		return object(t, function);
+	if (f->style == CALL_PYTHON || f->style == CALL_GEMMA)
+		return literal(t, function, name);
 	list = json_array();
 	if (!f->bare)
 		add_mark(t, list, M_CALL);
@@ -210,7 +242,8 @@ static json_t *any_call(struct tag *t)
 static json_t *all_calls(struct tag *t)
 {
 	const struct call_format *f = t->c->format;
-	const bool list = f->style == CALL_OBJECT && f->list, sections = f->style != CALL_HARMONY;
+	const bool list = (f->style == CALL_OBJECT && f->list) || f->style == CALL_PYTHON;
+	const bool sections = f->style != CALL_HARMONY, python = f->style == CALL_PYTHON && !f->list;
 	json_t *out = json_array(), *more;
 
 	if (sections && t->c->mark[M_SECTION].n) {
@@ -221,7 +254,7 @@ static json_t *all_calls(struct tag *t)
 	if (list) {
 		if (!f->bare)
 			add_mark(t, out, M_CALL);
-		add_string(t, out, "[");
+		add_string(t, out, python ? NULL : "[");
 	}
 	add(t, out, any_call(t));
 	t->cut = 0;
@@ -232,8 +265,11 @@ static json_t *all_calls(struct tag *t)
 		add(t, out, json_pack("{ss so}", "type", "star", "content", sequence(t, more)));
 	}
 	if (list) {
-		add_string(t, out, "]");
-		add_mark(t, out, M_CALL_END);
+		add_string(t, out, python ? NULL : "]");
+		if (!f->bare)
+			add_mark(t, out, M_CALL_END);
+		else if (t->c->mark[M_CALL_END].n)
+			add(t, out, optional_mark(t, M_CALL_END));
 	}
 	if (sections && t->c->mark[M_SECTION].n) {
 		add_string(t, out, f->gap);
@@ -265,13 +301,13 @@ static json_t *thought(struct tag *t, bool begins)
 	return sequence(t, list);
 }
 
-/* gpt-oss: a message on the channel of thoughts. */
-static json_t *analysis(struct tag *t)
+/* gpt-oss: a message on this channel, before others. */
+static json_t *message(struct tag *t, const char *channel)
 {
 	json_t *list = json_array();
 
 	add_mark(t, list, M_CHANNEL);
-	add_string(t, list, "analysis");
+	add_string(t, list, channel);
 	add_mark(t, list, M_MESSAGE);
 	add(t, list, up_to(t, &t->c->mark[M_END]));
 	add_mark(t, list, M_START);
@@ -286,7 +322,7 @@ static json_t *forced(struct tag *t)
 
 	if (harmony || (t->w->begin == CALLS_EITHER && t->c->think && !t->w->after_thought))
 		add(t, list, json_pack("{ss so}", "type", "optional", "content",
-		                       harmony ? analysis(t) : thought(t, true)));
+		                       harmony ? message(t, "analysis") : thought(t, true)));
 	else if (t->w->begin == CALLS_THINKING && !t->w->after_thought)
 		add(t, list, thought(t, false));
 	if (t->c->think && !harmony)
@@ -307,6 +343,44 @@ static json_t *free_text(struct tag *t)
 	                         begin, all_calls(t), "loop", t->w->many));
 }
 
+/* Any number of messages, then the answer or a call. */
+static json_t *messages(struct tag *t)
+{
+	json_t *before = json_array(), *last = json_array(), *text = json_array(), *list = json_array();
+
+	add(t, before, message(t, "analysis"));
+	add(t, before, message(t, "commentary"));
+	add(t, list, json_pack("{ss so}", "type", "star", "content", either(t, before)));
+	add_mark(t, text, M_CHANNEL);
+	add_string(t, text, "final");
+	add_mark(t, text, M_MESSAGE);
+	add(t, text, json_pack("{ss}", "type", "any_text"));
+	add(t, last, sequence(t, text));
+	add(t, last, all_calls(t));
+	add(t, list, either(t, last));
+	return sequence(t, list);
+}
+
+/* Text that does not begin as calls do, or calls. */
+static json_t *bare(struct tag *t)
+{
+	const struct call_format *f = t->c->format;
+	json_t *either_of = json_array(), *list = json_array(), *calls = json_array();
+
+	add(t, list, pattern(t, f->style == CALL_PYTHON ? "[ \t\r\n]*[^ \t\r\n[]" :
+	                        f->list ? "[ \t\r\n]*[^ \t\r\n{[]" : "[ \t\r\n]*[^ \t\r\n{]"));
+	add(t, list, t->c->mark[M_CALL].n ? free_text(t) : kept(t, json_pack("{ss}", "type", "any_text")));
+	t->cut = 0;
+	add(t, either_of, pattern(t, "[ \t\r\n]*"));
+	add(t, either_of, sequence(t, list));
+	add(t, calls, pattern(t, "[ \t\r\n]{0,8}"));
+	if (t->c->mark[M_CALL].n)
+		add(t, calls, optional_mark(t, M_CALL));
+	add(t, calls, all_calls(t));
+	add(t, either_of, sequence(t, calls));
+	return either(t, either_of);
+}
+
 /* ---- the tag ---- */
 
 /* Are arguments written the same in both? */
@@ -322,10 +396,14 @@ static const char *style_of(const struct call_format *f)
 {
 	static const struct { const char *format, *style; } styles[] = {
 		{ "qwen3_coder", "qwen_xml" }, { "glm45", "glm_xml" }, { "minimax_m2", "minimax_xml" },
-		{ "deepseek_v32", "deepseek_xml" },
+		{ "deepseek_v32", "deepseek_xml" }, { "step3", "step_xml" },
 	};
 
-	for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
+	if (f->style == CALL_PYTHON)
+		return "python";
+	if (f->style == CALL_GEMMA)
+		return !strcmp(f->mark[M_QUOTE], "<escape>") ? "functiongemma" : "gemma4";
+	for (size_t i = 0; f->style == CALL_TAGGED && i < sizeof(styles) / sizeof(styles[0]); i++)
 		if (same_arguments(f, format_named(styles[i].format)))
 			return styles[i].style;
 	return NULL;
@@ -334,24 +412,25 @@ static const char *style_of(const struct call_format *f)
 json_t *calls_tag(const struct calls *c, const struct calls_wish *w, const char **err)
 {
 	const struct call_format *f = c->format;
-	struct tag t = { .c = c, .w = w, .style = f->style == CALL_TAGGED ? style_of(f) : NULL,
+	struct tag t = { .c = c, .w = w, .style = style_of(f),
 	                 .trigger = c->mark[M_SECTION].n ? M_SECTION : M_CALL };
 	json_t *format;
 
 	*err = NULL;
-	if (f->style == CALL_NONE || f->style == CALL_PYTHON || f->style == CALL_GEMMA ||
-	    (f->style == CALL_TAGGED && !t.style)) {
+	if (f->style == CALL_NONE || (f->style == CALL_TAGGED && !t.style)) {
 		*err = "has no grammar yet";
 		return NULL;
 	}
-	if (!w->forced && (f->bare || f->style == CALL_HARMONY || !c->mark[t.trigger].n)) {
-		*err = "has no marker before calls";
+	if (!w->forced && f->bare && c->think && !w->after_thought && w->begin != CALLS_ANSWERING) {
+		*err = "has no marker before calls, and its thoughts none of one token";
 		return NULL;
 	}
-	format = w->forced ? forced(&t) : free_text(&t);
+	format = w->forced ? forced(&t) : f->style == CALL_HARMONY ? messages(&t) :
+		f->bare ? bare(&t) : free_text(&t);
 	format = json_pack("{ss so}", "type", "structural_tag", "format", format);
-	if (!t.lost && format)
+	if (!t.lost && format && !t.why)
 		return format;
 	json_decref(format);
+	*err = t.lost ? NULL : t.why;
 	return NULL;
 }

@@ -1,4 +1,5 @@
-/* xml.c - arguments of a call between markers, one by one: <parameter=K>V</parameter> and the like.
+/* xml.c - arguments of a call between markers, one by one: <parameter=K>V</parameter> and the like.  Python's
+ * and Gemma's notations are in literal.c.
  *
  * A string is its plain text, any other value is JSON.  Members come in the order of the schema's properties;
  * any_order allows every order, and still each member once and all that are required.  White space may stand
@@ -11,31 +12,22 @@
 
 #include "adapters/text/grammar/pattern.h"
 #include "adapters/text/schema/schema.h"
-#include "impl.h"
+#include "xml.h"
 
 #define BLANKS 8  /* most in a row */
 #define DEPTH  16 /* references to references, choices within choices */
 
-static const struct style {
-	const char *name;
-	const char *key, *key_end; /* around the name */
-	const char *value, *value_end;
-	bool flagged; /* key_end has %s: is it a string */
-	bool lines;   /* a line feed at each end of a string is no part of it */
-} styles[] = {
-	{ "qwen_xml", "<parameter=", ">", "", "</parameter>", false, true },
-	{ "minimax_xml", "<parameter name=\"", "\">", "", "</parameter>", false, false },
-	{ "deepseek_xml", "<｜DSML｜parameter name=\"", "\" string=\"%s\">", "", "</｜DSML｜parameter>", true,
+static const struct xml_style styles[] = {
+	{ "qwen_xml", "<parameter=", ">", "", "</parameter>", XML_MARKERS, false, true },
+	{ "minimax_xml", "<parameter name=\"", "\">", "", "</parameter>", XML_MARKERS, false, false },
+	{ "deepseek_xml", "<｜DSML｜parameter name=\"", "\" string=\"%s\">", "", "</｜DSML｜parameter>",
+	  XML_MARKERS, true, false },
+	{ "glm_xml", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", XML_MARKERS, false, false },
+	{ "step_xml", "<steptml:parameter name=\"", "\">", "", "</steptml:parameter>", XML_MARKERS, false,
 	  false },
-	{ "glm_xml", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", false, false },
-};
-
-struct xml {
-	struct tags *t;
-	const struct style *style;
-	json_t *root; /* of references */
-	const struct tags_place *at;
-	uint32_t blanks;
+	{ "python", "", "=", "\"", "\"", XML_PYTHON, false, false },
+	{ "gemma4", "", ":", "<|\"|>", "<|\"|>", XML_GEMMA, false, false },
+	{ "functiongemma", "", ":", "<escape>", "<escape>", XML_GEMMA, false, false },
 };
 
 /* ---- schemas ------------------------------------------------------------------------------ */
@@ -62,7 +54,7 @@ static json_t *follow(const struct xml *x, const char *ref)
 }
 
 /* s, or what it refers to; NULL after an error. */
-static json_t *resolved(const struct xml *x, json_t *s)
+json_t *xml_resolved(const struct xml *x, json_t *s)
 {
 	json_t *ref;
 
@@ -80,7 +72,7 @@ static json_t *resolved(const struct xml *x, json_t *s)
 }
 
 /* Refuse keywords that are not in the list. */
-static bool only(const struct xml *x, json_t *s, const char *const *known)
+bool xml_only(const struct xml *x, json_t *s, const char *const *known)
 {
 	static const char *const notes[] = {
 		"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly",
@@ -105,7 +97,7 @@ static bool only(const struct xml *x, json_t *s, const char *const *known)
 /* ---- values ------------------------------------------------------------------------------- */
 
 /* Text that is in `e`, up to and with the end of the value. */
-static int32_t plain(const struct xml *x, uint32_t e)
+int32_t xml_plain(const struct xml *x, uint32_t e)
 {
 	struct tags *t = x->t;
 	const char *end = x->style->value_end;
@@ -172,27 +164,29 @@ static uint32_t and_values(const struct xml *x, uint32_t out, json_t *s)
 }
 
 /* A schema of strings as an expression over their text. */
-static uint32_t text_of(const struct xml *x, json_t *s)
+uint32_t xml_text(const struct xml *x, json_t *s)
 {
 	static const char *const known[] = { "type",      "enum",    "const",  "minLength",
 		                                 "maxLength", "pattern", "format", NULL };
 	uint32_t least = length_of(x, s, "minLength", 0), most = length_of(x, s, "maxLength", REGEX_MANY);
 	json_t *pattern = json_object_get(s, "pattern"), *format = json_object_get(s, "format");
 	const char *const *of = json_is_string(format) ? schema_format(json_string_value(format)) : NULL;
-	uint32_t out = x->t->text, any = REGEX_NONE;
+	const unsigned json = x->style->notation == XML_PYTHON ? PATTERN_JSON : 0;
+	uint32_t one = json ? json_char(x->t->x) : x->t->any, out, any = REGEX_NONE;
 	int live;
 
-	if (!only(x, s, known))
+	out = json ? regex_repeat(x->t->x, one, 0, REGEX_MANY) : x->t->text;
+	if (!xml_only(x, s, known))
 		return REGEX_NONE;
 	if (most < least || (pattern && !json_is_string(pattern)) || (format && !json_is_string(format)))
 		tags_fail(x->t, -EINVAL, x->at, "'maxLength', 'pattern' or 'format' is wrong.");
 	else if (least || most != REGEX_MANY)
-		out = regex_repeat(x->t->x, x->t->any, least, most);
+		out = regex_repeat(x->t->x, one, least, most);
 	out = and_values(x, out, s);
 	if (json_is_string(pattern))
-		out = and_pattern(x, out, json_string_value(pattern), json_string_length(pattern), PATTERN_SEARCH);
+		out = and_pattern(x, out, json_string_value(pattern), json_string_length(pattern), PATTERN_SEARCH | json);
 	for (; of && *of; of++)
-		any = regex_or(x->t->x, any, and_pattern(x, out, *of, strlen(*of), 0));
+		any = regex_or(x->t->x, any, and_pattern(x, out, *of, strlen(*of), json));
 	if (any != REGEX_NONE)
 		out = any;
 	live = x->t->e->code ? 1 : regex_live(x->t->x, out);
@@ -316,7 +310,7 @@ static int32_t one_of(const struct xml *x, json_t *list)
 	size_t i;
 
 	json_array_foreach(list, i, v) {
-		json_t *to = resolved(x, v);
+		json_t *to = xml_resolved(x, v);
 		int kinds = to ? kinds_of(x, to) : OTHER;
 
 		clear = clear && kinds != (TEXT | OTHER) && !(kinds == TEXT && text);
@@ -329,7 +323,7 @@ static int32_t one_of(const struct xml *x, json_t *list)
 		tags_fail(x->t, -ENOTSUP, x->at,
 		          "'oneOf' may have one schema of strings here, besides others with a type.");
 	if (text && !x->t->e->code) {
-		symbol = keyed(x, true, plain(x, text_of(x, text)));
+		symbol = keyed(x, true, xml_plain(x, xml_text(x, text)));
 		grammar_produce(x->t->g, rule, &symbol, 1);
 	}
 	if (json_array_size(json_object_get(rest, "oneOf")) && !x->t->e->code) {
@@ -346,7 +340,7 @@ static json_t *joined(const struct xml *x, json_t *s, const char *key)
 	const char *const known[] = { key, NULL };
 	json_t *list = json_object_get(s, key);
 
-	return list && only(x, s, known) ? list : NULL;
+	return list && xml_only(x, s, known) ? list : NULL;
 }
 
 /* Text, or JSON of what is not text. */
@@ -355,7 +349,7 @@ static int32_t either(const struct xml *x, json_t *s)
 	int32_t rule = grammar_rule(x->t->g), symbol;
 	json_t *other = without_text(s);
 
-	symbol = keyed(x, true, plain(x, json_is_object(s) ? text_of(x, s) : x->t->text));
+	symbol = keyed(x, true, xml_plain(x, json_is_object(s) ? xml_text(x, s) : x->t->text));
 	grammar_produce(x->t->g, rule, &symbol, 1);
 	symbol = keyed(x, false, json_of(x, other));
 	grammar_produce(x->t->g, rule, &symbol, 1);
@@ -368,7 +362,7 @@ static int32_t value_of(const struct xml *x, json_t *s, int depth)
 	json_t *list;
 	int kinds;
 
-	s = resolved(x, s);
+	s = xml_resolved(x, s);
 	if (!s || x->t->e->code)
 		return -1;
 	if (depth > DEPTH)
@@ -385,7 +379,7 @@ static int32_t value_of(const struct xml *x, json_t *s, int depth)
 		return -1;
 	if (kinds == OTHER)
 		return keyed(x, false, json_of(x, s));
-	return kinds == TEXT ? keyed(x, true, plain(x, text_of(x, s))) : either(x, s);
+	return kinds == TEXT ? keyed(x, true, xml_plain(x, xml_text(x, s))) : either(x, s);
 }
 
 /* ---- members ------------------------------------------------------------------------------ */
@@ -448,7 +442,7 @@ static int32_t other_member(const struct xml *x, json_t *s, json_t *properties)
 	return rest_of_member(x, tags_all(t, symbol, 3), more ? more : any);
 }
 
-static bool is_required(const json_t *s, const char *key)
+bool xml_required(const json_t *s, const char *key)
 {
 	const json_t *list = json_object_get(s, "required"), *v;
 	size_t i;
@@ -479,7 +473,7 @@ static int32_t in_order(const struct xml *x, json_t *s, json_t *properties, int3
 		both[0] = symbol[i];
 		both[1] = rest;
 		grammar_produce(g, rule, both, 2);
-		if (!is_required(s, name[i]))
+		if (!xml_required(s, name[i]))
 			grammar_produce(g, rule, &rest, 1);
 		rest = rule;
 	}
@@ -500,7 +494,7 @@ static int32_t in_any_order(const struct xml *x, json_t *s, json_t *properties, 
 		return tags_fail(x->t, -E2BIG, x->at, "'any_order' is for at most %d properties.", GRAMMAR_MEMBERS);
 	}
 	json_object_foreach(properties, key, v) {
-		if (is_required(s, key))
+		if (xml_required(s, key))
 			m->required |= 1ull << m->n;
 		m->symbol[m->n++] = member(x, key, v);
 	}
@@ -528,8 +522,8 @@ int32_t tags_xml(struct tags *t, json_t *schema, const char *style, bool any_ord
 	if (!x.style)
 		return tags_fail(t, -ENOTSUP, at, "The style '%.40s' is not supported.", style);
 	x.blanks = regex_repeat(t->x, regex_points(t->x, blank, 3), 0, BLANKS);
-	s = json_is_true(schema) ? schema : resolved(&x, schema);
-	if (!s || !only(&x, s, known))
+	s = json_is_true(schema) ? schema : xml_resolved(&x, schema);
+	if (!s || !xml_only(&x, s, known))
 		return -1;
 	properties = json_object_get(s, "properties");
 	list = json_object_get(s, "required");
@@ -545,6 +539,9 @@ int32_t tags_xml(struct tags *t, json_t *schema, const char *style, bool any_ord
 				   json_string_value(
 					   v))) return tags_fail(t, -ENOTSUP, at,
 	                                         "Each name in 'required' must be one of the properties.");
+	if (x.style->notation != XML_MARKERS)
+		return any_order ? tags_fail(t, -ENOTSUP, at, "'any_order' is not supported in style %s.", style) :
+		                   xml_literals(&x, s);
 	other = other_member(&x, s, properties);
 	symbol[0] = grammar_lexeme(t->g, x.blanks);
 	symbol[1] = any_order ? in_any_order(&x, s, properties, other) : in_order(&x, s, properties, other);

@@ -28,6 +28,9 @@ static struct sr_text *text;
 #define XML_OF(value) "{'type': 'json_schema', 'style': 'qwen_xml', 'json_schema': {'type': 'object', 'properties': " \
 	"{'v': " value "}, 'required': ['v'], '$defs': {'D': {'enum': ['a', 'b']}}}}"
 #define V(s) "<parameter=v>" s "</parameter>"
+#define LITERAL(style, value) "{'type': 'json_schema', 'style': '" style "', 'json_schema': {'type': 'object', " \
+	"'properties': {'v': " value "}, 'required': ['v'], '$defs': {'T': {'type': 'object', 'properties': {'t': " \
+	"{'$ref': '#/$defs/T'}}}}}}"
 
 /* Formats; ' stands for a double quote. */
 static const struct {
@@ -122,6 +125,30 @@ static const struct {
 	{ XML_OF("{'enum': ['a', 1]}"), { V("a"), V("1") }, { V("2"), V("b") } },
 	{ XML_OF("{'type': ['string', 'null'], 'maxLength': 1}"), { V("a"), V("null") }, { V("ab") } },
 	{ XML_OF("{'const': 'k'}"), { V("k") }, { V("j") } },
+	{ XML("step_xml", ""), { "<steptml:parameter name=\"n\">1</steptml:parameter>" }, { "<parameter=n>" } },
+	/* literals */
+	{ XML("python", ""), { "n=1", "s=\"a\\\"b\\u0041\", n=-5", "s=\"\",n=0" },
+	  { "", "n=1, s=\"a\"", "n=x", "s='a', n=1", "s=\"\\/\", n=1", "z=1", "n=1, n=1" } },
+	{ XML("gemma4", ""), { "n:1", "s:<|\"|>any \"{ text,<|\"|>,n:-5", "s:<|\"|><|\"|>,n:0" },
+	  { "", "n:1,s:<|\"|>a<|\"|>", "s:a,n:1", "n:1, ", "n=1" } },
+	{ XML("functiongemma", ""), { "s:<escape>a<escape>,n:1" }, { "s:<|\"|>" } },
+	{ LITERAL("python", "{'type': ['boolean', 'null']}"), { "v=True", "v=False", "v=None" }, { "v=true", "v=1", "v=" } },
+	{ LITERAL("python", "{}"), { "v=[1, \"a\", {\"k\": None}]", "v={}", "v=-1.5e3", "v=True" }, { "v=null", "v={k: 1}", "v=[1" } },
+	{ LITERAL("python", "{'enum': ['a b', 1, 0.5, null, [true, {'k': 2}]]}"),
+	  { "v=\"a b\"", "v=1", "v=0.5", "v=None", "v=[True, {\"k\": 2}]" }, { "v=2", "v=[true" } },
+	{ LITERAL("python", "{'type': 'array', 'items': {'type': 'integer', 'minimum': 3}, 'minItems': 1, 'maxItems': 2}"),
+	  { "v=[3]", "v=[3, 4]", "v=[3,4]" }, { "v=[]", "v=[2]", "v=[3, 4, 5]", "v=[3 ,4]" } },
+	{ LITERAL("python", "{'type': 'string', 'pattern': '^x/', 'maxLength': 4}"), { "v=\"x/a\"" },
+	  { "v=\"x\\/a\"", "v=\"x/abc\"", "v=\"y/\"" } },
+	{ LITERAL("python", "{'$ref': '#/$defs/T'}"), { "v={\"t\": {\"t\": {}}}", "v={}" }, { "v={\"t\": 1}", "v={\"u\": {}}" } },
+	{ LITERAL("gemma4", "{'$ref': '#/$defs/T'}"), { "v:{t:{t:{}}}", "v:{}" }, { "v:{t:1}", "v:{\"t\":{}}" } },
+	{ LITERAL("gemma4", "{}"), { "v:[1,<|\"|>b<|\"|>,{k:true,z:null}]", "v:false" }, { "v:True", "v:\"a\"" } },
+	{ LITERAL("gemma4", "{'enum': ['a b', false]}"), { "v:<|\"|>a b<|\"|>", "v:false" }, { "v:<|\"|>a<|\"|>" } },
+	{ LITERAL("gemma4", "{'anyOf': [{'type': 'string', 'maxLength': 2}, {'type': 'null'}]}"), { "v:<|\"|>ab<|\"|>", "v:null" },
+	  { "v:<|\"|>abc<|\"|>", "v:1" } },
+	{ LITERAL("gemma4", "{'oneOf': [{'type': 'boolean'}, {'type': 'number', 'maximum': 1}]}"), { "v:true", "v:0.5" }, { "v:2" } },
+	{ "{'type': 'json_schema', 'style': 'python', 'json_schema': {'type': 'object'}}",
+	  { "", "a=1", "a=1, b_2=\"x\"" }, { "1=1", "a" } },
 };
 
 static int unquoted(char *out, const char *s)
@@ -228,6 +255,16 @@ static const struct { const char *format; int code; const char *message; } refus
 	{ XML_OF("{'type': 'string', 'const': 1}"), -EINVAL, "No value satisfies a schema here. At #/format/json_schema" },
 	{ "{'type': 'json_schema', 'style': 'glm_xml', 'json_schema': {'type': 'array'}}", -EINVAL,
 	  "The schema must be of an object in style glm_xml. At #/format/json_schema" },
+	{ LITERAL("python", "{'type': 'array', 'uniqueItems': true}"), -ENOTSUP,
+	  "'uniqueItems' is not supported here in style python. At #/format/json_schema" },
+	{ LITERAL("gemma4", "{'const': 'a<|\\u0022|>b'}"), -ENOTSUP,
+	  "A string with <|\"|> in it cannot be written in style gemma4. At #/format/json_schema" },
+	{ LITERAL("python", "{'oneOf': [{'type': 'integer'}, {'type': 'number'}]}"), -ENOTSUP,
+	  "The schemas of 'oneOf' must have different types in style python. At #/format/json_schema" },
+	{ LITERAL("python", "{'minLength': 1}"), -ENOTSUP,
+	  "'minLength' is not supported here in style python. At #/format/json_schema" },
+	{ XML("python", ", 'any_order': true"), -ENOTSUP,
+	  "'any_order' is not supported in style python. At #/format/json_schema" },
 	{ "{'type': 'json_schema', 'json_schema': 1}", -EINVAL, "'json_schema' must be a JSON schema. At #/format" },
 };
 

@@ -220,7 +220,8 @@ static void styles(void **state)
 		{ "minimax_m2", NULL, "\"minimax_xml\"" }, { "qwen3_coder", NULL, "\"qwen_xml\"" },
 		{ "seed_oss", NULL, "\"qwen_xml\"" }, { "glm45", NULL, "\"glm_xml\"" },
 		{ "deepseek_v32", NULL, "\"deepseek_xml\"" }, { "deepseek_v4", NULL, "\"deepseek_xml\"" },
-		{ "step3", NULL, NULL },
+		{ "step3", NULL, "\"step_xml\"" }, { "lfm2", NULL, "\"python\"" },
+		{ "functiongemma", NULL, "\"functiongemma\"" },
 	};
 	struct calls_wish w = { .forced = true };
 	char err[2048], *s;
