@@ -178,7 +178,7 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 	a->limits.chat_content = format && !strcmp(format, "openai") ? CHAT_CONTENT_PARTS :
 		format && !strcmp(format, "string") ? CHAT_CONTENT_TEXT : CHAT_CONTENT_AUTO;
 	if (!r)
-		r = open_calls(a, text ? text : given ? given : sr_text_info(a->text)->chat_template, err, errlen);
+		r = open_calls(a, text ? text : given ? given : chat_source(a->text), err, errlen);
 	free(text);
 	return r;
 }

@@ -101,6 +101,18 @@ static const struct chat_template *pick(const struct sr_text *t, const struct ch
 	return t->with_tools.source && text_json_true(c->tools) ? &t->with_tools : &t->chat;
 }
 
+const char *chat_source(const struct sr_text *t)
+{
+	return t->with_tools.source ? t->with_tools.source : t->chat.source;
+}
+
+bool chat_shows_tools(const struct sr_text *t, const struct chat_input *c)
+{
+	const struct chat_template *template = pick(t, c);
+
+	return template->compiled && template_reads(template->compiled, "tools");
+}
+
 /* ---- the shape ------------------------------------------------------------------------------- */
 
 int chat_read_inputs(struct chat_input *c, json_t *object, struct chat_error *e)
@@ -225,6 +237,7 @@ int chat_read_messages(struct chat_input *c, json_t *messages, struct chat_error
 		              "least one message.");
 	json_array_foreach(messages, i, m)
 		n_text += count_texts(m);
+	free(c->message);
 	c->n_messages = json_array_size(messages);
 	c->message = calloc(1, c->n_messages * sizeof(*c->message) + n_text * sizeof(*text));
 	if (!c->message)

@@ -20,6 +20,8 @@ struct chat_template;   /* compiled; read-only, any thread */
 
 int  chat_template_open(struct chat_template **out, const char *source, char *err, size_t errlen);
 void chat_template_close(struct chat_template *t);
+/* The model's own template for chats with tools; NULL: it has none. */
+const char *chat_source(const struct sr_text *t);
 
 /* The form in which a template gets the content of a message: one text, or a list of parts. */
 enum chat_content { CHAT_CONTENT_AUTO /* as its source reads it */, CHAT_CONTENT_TEXT, CHAT_CONTENT_PARTS };
@@ -69,6 +71,8 @@ struct chat_error {
 int chat_read_inputs(struct chat_input *c, json_t *object, struct chat_error *e);
 int chat_read_messages(struct chat_input *c, json_t *messages, struct chat_error *e);
 /* *out: malloc'ed, NUL-terminated. */
+/* Does its template show tools? */
+bool chat_shows_tools(const struct sr_text *t, const struct chat_input *c);
 int64_t chat_prompt(const struct sr_text *t, const struct chat_input *c, char **out, struct chat_error *e);
 void chat_free(struct chat_input *c);
 

@@ -6,15 +6,15 @@ from harness import *
 
 
 def tools_are_seen(p):
-    """The default model's template reads no tools: they are refused, not left out."""
+    """The default model's template reads no tools: they are described to it.  Documents are refused, not left out."""
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
     body = {"messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 1}
-    for path, more in (("/v1/chat/completions", {"tools": tools}), ("/tokenize", {"tools": tools}),
-                       ("/v1/chat/completions", {"documents": [{"text": "x"}]})):
-        status, _, text = p.ask("POST", path, {**body, **more})
-        name = next(iter(more))
-        check(status == 400 and json.loads(text)["error"]["param"] == name and "does not use" in text, f"{path}, {name}: {text}")
+    status, _, text = p.ask("POST", "/v1/chat/completions", {**body, "documents": [{"text": "x"}]})
+    check(status == 400 and json.loads(text)["error"]["param"] == "documents" and "does not use" in text, text)
     plain = p.post("/tokenize", body)["tokens"]
+    shown = p.post("/tokenize", {**body, "tools": tools})["count"]
+    check(shown > len(plain) + 40, "the tools are described")
+    check(p.post("/v1/chat/completions", {**body, "tools": tools})["usage"]["prompt_tokens"] == shown, "as in a chat")
     check(p.post("/tokenize", {**body, "tools": tools, "tool_choice": "none"})["tokens"] == plain, "no call is wanted")
     check(p.post("/tokenize", {**body, "chat_template_kwargs": {"nobody_reads": 1}})["tokens"] == plain, "as vLLM")
 

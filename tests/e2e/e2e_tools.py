@@ -117,6 +117,33 @@ def forced(p):
     check(c["finish_reason"] == "length" and "tool_calls" not in c["message"], f"a forced call that is cut: {c}")
 
 
+def strict(p):
+    """With auto a format without a marker binds strict functions, too: what begins a call is one."""
+    tools = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    for seed in range(12):
+        c = p.post("/v1/chat/completions", chat(tools=tools, temperature=2, seed=seed, max_tokens=80))["choices"][0]
+        for x in c["message"].get("tool_calls", []):
+            a = json.loads(x["function"]["arguments"])
+            check(x["function"]["name"] == "weather" and set(a) == {"city", "days"} and 1 <= a["days"] <= 9, f"strict: {a}")
+        check(c["finish_reason"] != "stop" or not (c["message"]["content"] or "").startswith("["), f"no broken call: {c}")
+
+
+def described(p):
+    """A template that knows no tools: they are described to the model, and calls come in JSON."""
+    c = p.post("/v1/chat/completions", chat(tools=TOOLS, return_prompt_text=True, max_tokens=1))
+    check("You can call functions." in c["prompt_text"] and '"name": "weather"' in c["prompt_text"], c["prompt_text"])
+    c = p.post("/v1/chat/completions", chat(tool_choice="none", return_prompt_text=True, max_tokens=1))
+    check("You can call functions." not in c["prompt_text"], "not with tool_choice none")
+    forced(p)
+    call = {"id": "x", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    c = p.post("/v1/chat/completions", chat(max_tokens=1, return_prompt_text=True, messages=[
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": "12:00"}]))["prompt_text"]
+    check("Be brief.\n\nYou can call functions." in c and '[{"name": "now", "parameters": {}}]' in c and
+          "The function's result: 12:00" in c, c)
+
+
 def counted(p):
     m = dict(re.findall(r'^vllm:tool_call_parser_invocations_total\{[^}]*(mode="[a-z_]*",outcome="[a-z_]*"),request_type="chat_completions"[^}]*\} ([0-9.]+)',
                         p.ask("GET", "/metrics")[2], re.M))
@@ -146,6 +173,13 @@ def main():
                 counted(p)
             if pair == ("qwen3_coder", "none"):
                 forced(p)
+                for other in "pythonic", "olmo3", "gemma4", "functiongemma", "step3":
+                    adapter(p, "--tool-call-parser", other, "--reasoning-parser", "none")
+                    forced(p)
+            if pair[0] in ("openai", "pythonic"):
+                strict(p)
+        adapter(p)
+        described(p)
         adapter(p, "--tool-call-parser", "none", "--reasoning-parser", "qwen3", "--reasoning-field", "both")
         status, _, text = p.ask("POST", "/v1/chat/completions", chat(tool_choice="required"))
         check(status == 400 and "requires --tool-call-parser to be set" in text, text)

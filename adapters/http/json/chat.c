@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 
+#include "adapt.h"
 #include "adapters/text/slipring-text.h"
 #include "openai.h"
 
@@ -135,15 +136,53 @@ static int guides(struct ask *a, const struct ask_limits *l, struct problem *p)
 	return 0;
 }
 
+/* Must the tools be described to the model?  Its template does not show them, and no format is named. */
+static bool describes(const struct ask *a, const struct ask_limits *l)
+{
+	return a->tool_choice != ASK_TOOLS_NONE && a->chat.tools && l->calls && calls_described(l->calls) &&
+		!chat_shows_tools(l->text, &a->chat);
+}
+
+/* The prompt's text.  A template that fails gets the messages in other ways; if it takes none of them, *e is
+ * about the first. */
+static int64_t render(struct ask *a, const struct ask_limits *l, char **text, struct chat_error *e)
+{
+	json_t *given = json_incref(a->chat.messages), *tools = describes(a, l) ? a->chat.tools : NULL, *made;
+	struct chat_error again = { 0 };
+	int64_t n = -EINVAL;
+	int r = 0;
+
+	a->chat.tools_optional |= tools != NULL;
+	for (enum adapt how = ADAPT_NOTHING; how <= (tools || a->adapts ? ADAPT_ALL : ADAPT_LATER); how++) {
+		if (how || tools) {
+			made = adapt_messages(given, how, tools);
+			if (made && how && json_equal(made, a->chat.messages)) {
+				json_decref(made);
+				continue;
+			}
+			again.fault = CHAT_MEMORY;
+			r = made && !json_object_set_new(a->root, "messages", made) ?
+				chat_read_messages(&a->chat, made, &again) : -ENOMEM;
+		}
+		n = r ? r : chat_prompt(l->text, &a->chat, text, &again);
+		if (!how || n >= 0)
+			*e = again;
+		if (n >= 0 || again.fault != CHAT_TEMPLATE)
+			break;
+	}
+	json_decref(given);
+	return n;
+}
+
 int ask_render(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
-	struct chat_error e;
+	struct chat_error e = { 0 };
 	char *text;
 	int64_t n;
 
 	a->chat.own = l->chat;
 	a->chat.content = l->chat_content;
-	n = chat_prompt(l->text, &a->chat, &text, &e);
+	n = render(a, l, &text, &e);
 	if (n < 0)
 		return chat_problem(&e, p);
 	a->prompt[0].own = text;

@@ -126,6 +126,7 @@ struct ask {
 	enum ask_tool_choice tool_choice;
 	const char *tool_name;        /* NAMED */
 	bool    parallel_calls;
+	bool    adapts;               /* a template that refuses its first system message gets it in a user's */
 	bool    splits;               /* its answers are split into thoughts, text and calls */
 	json_t *tools;                /* a reference, if calls are parsed */
 	enum calls_begin begin;       /* how its answers begin */

@@ -31,6 +31,8 @@ void calls_close(struct calls *c);
 
 const char *calls_tools(const struct calls *c);      /* the name of its format of calls, or NULL */
 const char *calls_reasoning(const struct calls *c);  /* the name of its format of thoughts, or NULL */
+/* No template shows this format: one that does not know tools leaves it to us to describe them. */
+bool calls_described(const struct calls *c);
 /* An answer keeps the text of this special token although special tokens are skipped. */
 bool calls_token(const struct calls *c, int32_t id);
 

@@ -205,6 +205,7 @@ void calls_close(struct calls *c)
 
 const char *calls_tools(const struct calls *c) { return c->format->name[0]; }
 const char *calls_reasoning(const struct calls *c) { return c->think ? c->think->name[0] : NULL; }
+bool calls_described(const struct calls *c) { return c->format == format_named("generic"); }
 enum calls_ids calls_ids(const struct calls *c) { return c->format->ids; }
 
 bool calls_token(const struct calls *c, int32_t id)
