@@ -94,7 +94,8 @@ static bool add(json_t *list, const char *role, struct out *o, bool join)
 		out_str(&both, "\n\n");
 		out_bytes(&both, o->p, o->n);
 		made = json_copy(last);
-		ok = !both.failed && made && !json_object_set_new(made, "content", json_stringn(both.p ? both.p : "", both.n)) &&
+		ok = !both.failed && made &&
+			!json_object_set_new(made, "content", json_stringn(both.p ? both.p : "", both.n)) &&
 			!json_array_set(list, json_array_size(list) - 1, made);
 		json_decref(made);
 		out_free(&both);

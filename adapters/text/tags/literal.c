@@ -1,5 +1,5 @@
-/* literal.c - arguments of a call as literals: Python's f(a="x", b=[1, True]), and Gemma's f{a:Qx Q,b:[1,true]}
- * where Q is a quote of its own.
+/* literal.c - arguments of a call as literals: Python's f(a="x", b=[1, True]), and Gemma's
+ * f{a:QxQ,b:[1,true]} where Q is a quote of its own.
  *
  * Values are written as the templates of these models write them.  A schema that refers to itself is a rule
  * that does.

@@ -184,7 +184,8 @@ uint32_t xml_text(const struct xml *x, json_t *s)
 		out = regex_repeat(x->t->x, one, least, most);
 	out = and_values(x, out, s);
 	if (json_is_string(pattern))
-		out = and_pattern(x, out, json_string_value(pattern), json_string_length(pattern), PATTERN_SEARCH | json);
+		out = and_pattern(x, out, json_string_value(pattern), json_string_length(pattern),
+		                  PATTERN_SEARCH | json);
 	for (; of && *of; of++)
 		any = regex_or(x->t->x, any, and_pattern(x, out, *of, strlen(*of), json));
 	if (any != REGEX_NONE)

@@ -1,5 +1,5 @@
-/* xml.h - what xml.c and literal.c share: the arguments of a call by an object schema, in a notation that is not
- * JSON. */
+/* xml.h - what xml.c and literal.c share: the arguments of a call by an object schema, in a notation that is
+ * not JSON. */
 #ifndef TAGS_XML_H
 #define TAGS_XML_H
 
