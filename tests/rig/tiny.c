@@ -69,6 +69,7 @@ static size_t row_bytes(int32_t type, int32_t k)
 	case SR_Q8_0: return n / 32 * 34;
 	case SR_Q4_0: return n / 32 * 18;
 	case SR_Q4_1: return n / 32 * 20;
+	case SR_MXFP4: return n / 32 * 17;
 	}
 	assert(!"a type that tiny models have");
 	return 0;
@@ -89,9 +90,17 @@ static void fill_row(int32_t type, int32_t k, float size, uint64_t *s, uint8_t *
 	}
 	for (int32_t g = 0; g < k / 32; g++) {
 		float top = type == SR_Q8_0 ? 127.0f : 8.0f;
-		uint16_t d = half(size * (0.5f + 0.5f * fabsf(uniform(s))) / top);
-		uint16_t m = half(-unhalf(d) * (7.5f + uniform(s)));
+		uint16_t d, m;
 		int n = type == SR_Q8_0 ? 32 : 16;
+
+		if (type == SR_MXFP4) { /* 6 is the largest weight */
+			*to++ = (uint8_t)(127 + (int)floorf(log2f(size / 6)) + (int)(next(s) >> 63));
+			for (int i = 0; i < 16; i++)
+				*to++ = (uint8_t)(next(s) >> 56);
+			continue;
+		}
+		d = half(size * (0.5f + 0.5f * fabsf(uniform(s))) / top);
+		m = half(-unhalf(d) * (7.5f + uniform(s)));
 
 		memcpy(to, &d, 2);
 		to += 2;
@@ -102,6 +111,15 @@ static void fill_row(int32_t type, int32_t k, float size, uint64_t *s, uint8_t *
 		for (int i = 0; i < n; i++)
 			*to++ = (uint8_t)(next(s) >> 56);
 	}
+}
+
+/* A sign, two bits of exponent, one of mantissa. */
+static float e2m1(int v)
+{
+	int e = v >> 1 & 3;
+	float f = e ? ldexpf(1 + (float)(v & 1) / 2, e - 1) : (float)(v & 1) / 2;
+
+	return v & 8 ? -f : f;
 }
 
 static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
@@ -118,6 +136,7 @@ static void dense_row(int32_t type, int32_t k, const uint8_t *from, float *to)
 		case SR_BF16: to[i] = unbrain(u[0]); break;
 		case SR_Q8_0: to[i] = unhalf(u[0]) * (float)(int8_t)g[2 + j]; break;
 		case SR_Q4_0: to[i] = unhalf(u[0]) * (float)((low ? g[2 + j] & 15 : g[2 + j - 16] >> 4) - 8); break;
+		case SR_MXFP4: to[i] = e2m1(low ? g[1 + j] & 15 : g[1 + j - 16] >> 4) * ldexpf(1, g[0] - 127); break;
 		case SR_Q4_1: to[i] = unhalf(u[0]) * (float)(low ? g[4 + j] & 15 : g[4 + j - 16] >> 4) + unhalf(u[1]); break;
 		}
 	}
@@ -287,6 +306,60 @@ static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t t
 	}
 }
 
+/* One for each expert: one after another, or apart. */
+static void add_many(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+                     float size, unsigned flags, uint64_t *s)
+{
+	int32_t count = t->m.experts.n;
+	struct sr_stored *each = calloc((size_t)count, sizeof(*each));
+	struct sr_tensor one;
+
+	assert(each && t->n_each < (int)(sizeof(t->each) / sizeof(*t->each)));
+	t->each[t->n_each++] = each;
+	for (int32_t i = 0; i < count; i++) {
+		int32_t e = flags & TINY_EACH ? count - 1 - i : i;
+
+		add(t, &one, name, type, n, k, 0, size, s);
+		each[e] = (struct sr_stored){ one.data, one.scale, one.zero, one.index };
+		if (i == 0)
+			*w = one;
+	}
+	w->count = count;
+	if (flags & TINY_EACH || is_apart(type))
+		w->each = each;
+	else
+		w->data.bytes *= (uint64_t)count;
+}
+
+static void add_experts(struct tiny *t, struct sr_layer *y, int32_t type, unsigned flags, uint64_t *s)
+{
+	const struct sr_experts *x = &t->m.experts;
+	int32_t D = t->m.d_model, F = x->d_ff, S = x->d_shared;
+	float in = 2 / sqrtf((float)D);
+
+	y->ffn = SR_EXPERTS;
+	y->d_ff = F > S ? F : S;
+	add(t, &y->router, "router", SR_F32, x->n, D, 0, in, s);
+	add_many(t, &y->expert_gate, "expert_gate", type, F, D, in, flags, s);
+	add_many(t, &y->expert_up, "expert_up", type, F, D, in, flags, s);
+	add_many(t, &y->expert_down, "expert_down", type, D, F, in, flags, s);
+	if (flags & TINY_EXPERT_BIAS) {
+		add(t, &y->router_bias, "router_bias", SR_F32, 1, x->n, 0, 0.5f, s);
+		add_many(t, &y->expert_gate_bias, "expert_gate_bias", SR_F32, 1, F, 0.5f, flags, s);
+		add_many(t, &y->expert_up_bias, "expert_up_bias", SR_F32, 1, F, 0.5f, flags, s);
+		add_many(t, &y->expert_down_bias, "expert_down_bias", SR_F32, 1, D, 0.5f, flags, s);
+	}
+	if (flags & TINY_CHOICE_BIAS)
+		add(t, &y->choice_bias, "choice_bias", SR_F32, 1, x->n, 0, 0.5f, s);
+	if (!S)
+		return;
+	add(t, &y->shared_gate, "shared_gate", type, S, D, 0, in, s);
+	add(t, &y->shared_up, "shared_up", type, S, D, 0, in, s);
+	add(t, &y->shared_down, "shared_down", type, D, S, 0, in, s);
+	if (flags & TINY_SHARED_MIX)
+		add(t, &y->shared_mix, "shared_mix", SR_F32, 1, D, 0, in, s);
+}
+
 static int tiny_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
 {
 	struct tiny *t = ctx;
@@ -364,9 +437,13 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 		add(t, &y->v, "v", TYPE, KV, m->d_model, 0, in, &s);
 		add(t, &y->o, "o", TYPE, m->d_model, Q, 0, in, &s);
 		add(t, &y->norm2, "norm2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
-		add(t, &y->gate, "gate", TYPE, y->d_ff, m->d_model, 0, in, &s);
-		add(t, &y->up, "up", TYPE, y->d_ff, m->d_model, 0, in, &s);
-		add(t, &y->down, "down", TYPE, m->d_model, y->d_ff, 0, in, &s);
+		if (m->experts.n) {
+			add_experts(t, y, type, flags, &s);
+		} else {
+			add(t, &y->gate, "gate", TYPE, y->d_ff, m->d_model, 0, in, &s);
+			add(t, &y->up, "up", TYPE, y->d_ff, m->d_model, 0, in, &s);
+			add(t, &y->down, "down", TYPE, m->d_model, y->d_ff, 0, in, &s);
+		}
 		if (flags & TINY_BIAS) {
 			add(t, &y->q_bias, "q_bias", SR_F32, 1, Q, 0, 0.5f, &s);
 			add(t, &y->k_bias, "k_bias", SR_F32, 1, KV, 0, 0.5f, &s);
@@ -390,9 +467,25 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 
 void tiny_destroy(struct tiny *t)
 {
+	for (int i = 0; i < t->n_each; i++)
+		free(t->each[i]);
 	free(t->m.layer);
 	free(t->bytes);
 	free(t);
+}
+
+struct sr_tensor tiny_part(const struct sr_tensor *w, int32_t e)
+{
+	struct sr_stored s = sr_stored_of(w, e);
+	struct sr_tensor one = *w;
+
+	one.count = 1;
+	one.each = NULL;
+	one.data = s.data;
+	one.scale = s.scale;
+	one.zero = s.zero;
+	one.index = s.index;
+	return one;
 }
 
 float *tiny_dense(const struct tiny *t, const struct sr_tensor *w)
