@@ -1,6 +1,7 @@
 /* team.c - a fork-join team with a central barrier.  See team.h. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -19,11 +20,13 @@
 #define SPIN_NS 40000
 #define SPIN_LOOK 64             /* turns between looks at the clock */
 
-/* If a wait went to sleep, the cause is not an unequal share: a thread lost its core.  It lost it to
- * another process, usually for 3 to 4 ms, or to another thread of ours, for as long as that one computes
- * and spins, at every barrier.  If such waits took more of the last WINDOW_NS than one thread less would
- * cost, the next jobs have one thread less, for REST_NS at first.  The rest doubles each time the thread
- * is late again, until all have been in time for PROVEN_NS. */
+/* A thread loses its core to another process, usually for 3 to 4 ms, or to another thread of ours, for as
+ * long as that one computes and spins, at every barrier.  The others' waits then go to sleep.  So do waits
+ * for a share that takes longer than another, which is no reason to leave a thread out.  The kernel tells
+ * the two apart: it counts for each thread how long it was ready to run and had no core (schedstat).  If
+ * waits for lost cores took more of the last WINDOW_NS than one thread less would cost, the next jobs have
+ * one thread less, for REST_NS at first.  The rest doubles each time a core is lost again, until none was
+ * for PROVEN_NS. */
 #define LATE_MIN_NS  2500000u
 #define WINDOW_NS   24000000u
 #define REST_NS     16000000u
@@ -38,7 +41,7 @@ struct word {                    /* a value to wait for, on a cache line of its 
 /* How many threads fit; only thread 0 touches it.  Times in ns. */
 struct fit {
 	int n;                       /* now */
-	uint64_t worked, late;       /* in this window: in jobs, and of that waiting for late threads */
+	uint64_t worked, late, lost; /* in this window: in jobs; of that in waits that slept; without a core */
 	uint64_t proven;             /* in jobs since n last changed */
 	uint64_t rest, until;        /* how long to leave out a thread, and until when */
 };
@@ -47,7 +50,8 @@ struct team {
 	struct word gate;            /* counts barriers passed */
 	_Alignas(64) _Atomic uint32_t arrived;
 	_Alignas(64) _Atomic int32_t next;
-	_Alignas(64) _Atomic uint64_t late; /* ns that threads of this job waited for late threads, summed */
+	_Alignas(64) _Atomic uint64_t late; /* ns that threads of this job waited asleep, summed */
+	_Atomic uint64_t lost;       /* ns that its threads were ready to run and had no core, summed */
 	_Alignas(64) int n;          /* threads made */
 	int now;                     /* of this job */
 	int stop;
@@ -62,6 +66,8 @@ struct member {
 	struct team *team;
 	pthread_t thread;
 	int i;
+	int schedstat;               /* of this thread, or -1 */
+	uint64_t lost;               /* what it said last, ns */
 };
 
 static void relax(void)
@@ -134,13 +140,51 @@ int32_t team_take(struct team *t)
 
 /* ---- how many threads fit ------------------------------------------------------------------- */
 
+/* How long this thread has been ready to run without a core: the second number.  0 if the kernel does not
+ * count it: then no thread is ever left out. */
+static uint64_t without_core(int schedstat)
+{
+	char text[64];
+	ssize_t n = schedstat < 0 ? -1 : pread(schedstat, text, sizeof(text) - 1, 0);
+	char *at = text;
+
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	(void)strtoull(at, &at, 10);
+	return strtoull(at, NULL, 10);
+}
+
+static void open_schedstat(struct member *m)
+{
+	m->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	m->lost = without_core(m->schedstat);
+}
+
+static void close_schedstat(struct member *m)
+{
+	if (m->schedstat >= 0)
+		close(m->schedstat);
+	m->schedstat = -1;
+}
+
+/* At the end of a job: add what this thread lost since it last told. */
+static void tell_lost(struct team *t, struct member *m)
+{
+	uint64_t lost = without_core(m->schedstat);
+
+	if (lost > m->lost)
+		atomic_fetch_add_explicit(&t->lost, lost - m->lost, memory_order_relaxed);
+	m->lost = lost;
+}
+
 int team_fit(struct team *t)
 {
 	struct fit *f = &t->fit;
 
 	if (f->n < t->n && sr_now() >= f->until) {
 		f->n++;              /* try one thread more again */
-		f->worked = f->late = f->proven = 0;
+		f->worked = f->late = f->lost = f->proven = 0;
 	}
 	return f->n;
 }
@@ -150,15 +194,18 @@ static void fit_learn(struct team *t, uint64_t took)
 {
 	struct fit *f = &t->fit;
 	uint64_t late = atomic_exchange_explicit(&t->late, 0, memory_order_relaxed);
+	uint64_t lost = atomic_exchange_explicit(&t->lost, 0, memory_order_relaxed), least;
 
 	if (f->n == 1)
 		return;
 	f->worked += took;
 	f->late += late / (uint64_t)(f->n - 1);
+	f->lost += lost;
 	f->proven += took;
-	if (f->late * (uint64_t)f->n * 5 > f->worked * 3 && f->late > LATE_MIN_NS) {
+	least = f->late < f->lost ? f->late : f->lost;
+	if (least * (uint64_t)f->n * 5 > f->worked * 3 && least > LATE_MIN_NS) {
 		f->n--;
-		f->worked = f->late = f->proven = 0;
+		f->worked = f->late = f->lost = f->proven = 0;
 		f->until = sr_now() + f->rest;
 		f->rest = 2 * f->rest < REST_MAX_NS ? 2 * f->rest : REST_MAX_NS;
 	} else if (f->proven > PROVEN_NS) {
@@ -168,6 +215,7 @@ static void fit_learn(struct team *t, uint64_t took)
 	if (f->worked > WINDOW_NS) {
 		f->worked /= 2;
 		f->late /= 2;
+		f->lost /= 2;
 	}
 }
 
@@ -178,6 +226,11 @@ void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ct
 	uint64_t begin = sr_now();
 
 	assert(n >= 1 && n <= t->n);
+	if (!pthread_equal(t->member[0].thread, pthread_self())) {
+		close_schedstat(&t->member[0]); /* another thread is thread 0 from now on */
+		open_schedstat(&t->member[0]);
+		t->member[0].thread = pthread_self();
+	}
 	t->now = n;
 	t->fn = fn;
 	t->ctx = ctx;
@@ -185,6 +238,8 @@ void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ct
 	for (int i = 1; i < n; i++)
 		word_bump(&t->member[i].job);
 	fn(ctx, 0);
+	if (n > 1)
+		tell_lost(t, &t->member[0]);
 	team_barrier(t);
 	if (n == t->fit.n)
 		fit_learn(t, sr_now() - begin);
@@ -201,12 +256,16 @@ static void *member_main(void *arg)
 	struct team *t = m->team;
 	uint32_t seen = 0; /* jobs so far: none when the team was made */
 
+	open_schedstat(m);
 	for (;;) {
 		word_wait(&m->job, seen);
 		seen++;
-		if (t->stop)
+		if (t->stop) {
+			close_schedstat(m);
 			return NULL;
+		}
 		t->fn(t->ctx, m->i);
+		tell_lost(t, m);
 		team_barrier(t);
 	}
 }
@@ -226,6 +285,8 @@ int team_create(struct team **out, int n)
 		free(t);
 		return -ENOMEM;
 	}
+	t->member[0] = (struct member){ .team = t, .thread = pthread_self() };
+	open_schedstat(&t->member[0]);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* the caller's thread takes signals */
 	for (int i = 1; i < n; i++) {
@@ -258,6 +319,7 @@ void team_destroy(struct team *t)
 		word_bump(&t->member[i].job);
 		pthread_join(t->member[i].thread, NULL);
 	}
+	close_schedstat(&t->member[0]);
 	free(t->member);
 	free(t);
 }

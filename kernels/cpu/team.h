@@ -5,8 +5,8 @@
  * futex: a thread that spins on a core which another thread needs costs both a time slice.
  *
  * Barriers make a team as slow as its slowest thread, and a thread that shares its core is late by
- * whole time slices.  So the team measures such waits, and team_fit says how many threads the next
- * job should have.  The rest sleep.
+ * whole time slices.  So the team measures waits for threads that had no core, and team_fit says how many
+ * threads the next job should have.  The rest sleep.
  */
 #ifndef CPU_TEAM_H
 #define CPU_TEAM_H
@@ -23,7 +23,7 @@ void team_destroy(struct team *t);               /* from thread 0, no job runnin
 void team_run(struct team *t, void (*fn)(void *ctx, int i), void *ctx);
 void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ctx);
 
-/* How many threads the next job should have, at least 1, judged by how late they were lately. */
+/* How many threads the next job should have, at least 1, judged by how long cores were lost lately. */
 int  team_fit(struct team *t);
 
 /* Inside a job: wait for all threads.  What one wrote before, all see after. */

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.c"
@@ -19,8 +23,7 @@ struct job {
 	struct team *team;
 	_Atomic int ran[THREADS];          /* times that a thread took part */
 	_Atomic int phase, wrong;          /* of the barrier test */
-	int n, late;                       /* this thread sleeps late_ns */
-	int64_t late_ns;
+	int n, late, core;                 /* this thread shares this core */
 };
 
 static void come(void *ctx, int i)
@@ -97,54 +100,129 @@ static void nap(int64_t ns)
 	nanosleep(&t, NULL);
 }
 
-static void be_late(void *ctx, int i)
+/* Compute for 10 ms of CPU time on the core that another process is on. */
+static void share_a_core(void *ctx, int i)
+{
+	struct job *j = ctx;
+	struct timespec t;
+	cpu_set_t one;
+	int64_t until;
+
+	if (i != j->late)
+		return;
+	CPU_ZERO(&one);
+	CPU_SET(j->core, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	until = t.tv_sec * 1000000000 + t.tv_nsec + 10000000;
+	while (t.tv_sec * 1000000000 + t.tv_nsec < until)
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+}
+
+static pid_t busy_process(int core)
+{
+	pid_t pid = fork();
+	cpu_set_t one;
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CPU_ZERO(&one);
+	CPU_SET(core, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	for (volatile int spin = 0;; spin++)
+		;
+}
+
+/* A thread that shares its core is left out, and asked again in the end. */
+static void test_one_without_core_rests(void **state)
+{
+	struct job j = { .late = 1, .core = -1 };
+	int jobs = 0;
+	cpu_set_t all;
+	pid_t busy;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int i = 0; i < CPU_SETSIZE && j.core < 0; i++)
+		j.core = CPU_ISSET(i, &all) ? i : -1;
+	busy = busy_process(j.core);
+	assert_true(busy > 0);
+	assert_int_equal(team_create(&j.team, 2), 0);
+	assert_int_equal(team_fit(j.team), 2);
+	while (team_fit(j.team) == 2 && ++jobs < 50)
+		team_run_some(j.team, 2, share_a_core, &j);
+	assert_true(jobs < 50);
+	assert_int_equal(team_fit(j.team), 1);
+	team_run_some(j.team, 1, share_a_core, &j);
+	nap(REST_NS + 1000000);
+	assert_int_equal(team_fit(j.team), 2);
+	for (jobs = 0; j.team->fit.n == 2 && jobs < 50; jobs++)
+		team_run_some(j.team, 2, share_a_core, &j);
+	assert_true(jobs < 50);
+	assert_true(j.team->fit.rest > 2 * REST_NS); /* lost again: the next rest is longer */
+	team_destroy(j.team);
+	kill(busy, SIGKILL);
+	waitpid(busy, NULL, 0);
+}
+
+/* The caller may be another thread than the one that made the team: its core counts, too. */
+static void *run_one(void *ctx)
 {
 	struct job *j = ctx;
 
-	if (i == j->late)
-		nap(j->late_ns);
+	team_run(j->team, come, j);
+	assert_true(j->team->member[0].schedstat >= 0);
+	return NULL;
 }
 
-/* A thread that is late by several ms in every job is left out, and asked again in the end. */
-static void test_late_ones_rest(void **state)
+static void test_another_caller(void **state)
 {
-	struct job j = { .late = 1, .late_ns = 5000000 };
-	int jobs = 0;
+	struct job j = { 0 };
+	pthread_t other;
+	char before[64], after[64], path[64];
 
 	(void)state;
 	assert_int_equal(team_create(&j.team, 2), 0);
-	assert_int_equal(team_fit(j.team), 2);
-	while (team_fit(j.team) == 2 && ++jobs < 5)
-		team_run_some(j.team, 2, be_late, &j);
-	assert_true(jobs < 5);
-	assert_int_equal(team_fit(j.team), 1);
-	team_run_some(j.team, 1, be_late, &j);
-	nap(REST_NS + 1000000);
-	assert_int_equal(team_fit(j.team), 2);
-	for (jobs = 0; j.team->fit.n == 2 && jobs < 5; jobs++)
-		team_run_some(j.team, 2, be_late, &j);
-	assert_true(jobs < 5);
-	assert_true(j.team->fit.rest > 2 * REST_NS); /* late again: the next rest is longer */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", j.team->member[0].schedstat);
+	before[readlink(path, before, sizeof(before) - 1)] = 0;
+	assert_int_equal(pthread_create(&other, NULL, run_one, &j), 0);
+	pthread_join(other, NULL);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", j.team->member[0].schedstat);
+	after[readlink(path, after, sizeof(after) - 1)] = 0;
+	assert_string_not_equal(before, after);
 	team_destroy(j.team);
 }
 
-/* Shares that differ by less than a ms, and a single slow job among many, exclude no thread. */
+/* Unequal shares, and a single slow job among many, exclude no thread. */
 static void test_uneven_ones_stay(void **state)
 {
-	struct job j = { .late = 1, .late_ns = 200000 };
+	struct job j = { 0 };
 	struct fit *f;
 
 	(void)state;
 	assert_int_equal(team_create(&j.team, 2), 0);
 	f = &j.team->fit;
 	for (int i = 0; i < 20; i++) { /* real times vary: only the rule is tested */
+		atomic_store(&j.team->late, 900000); /* asleep nearly all the time, but no core was lost */
 		fit_learn(j.team, 1000000);
 		assert_int_equal(f->n, 2);
 	}
+	*f = (struct fit){ .n = 2, .rest = REST_NS };
+	for (int i = 0; i < 20; i++) {
+		atomic_store(&j.team->lost, 900000); /* nobody waited for it */
+		fit_learn(j.team, 1000000);
+		assert_int_equal(f->n, 2);
+	}
+	*f = (struct fit){ .n = 2, .rest = REST_NS };
+	for (int i = 0; i < 20; i++)
+		fit_learn(j.team, 1000000);
 	atomic_store(&j.team->late, 4000000);
+	atomic_store(&j.team->lost, 4000000);
 	fit_learn(j.team, 4500000);
 	assert_int_equal(f->n, 2);
 	atomic_store(&j.team->late, 9000000);
+	atomic_store(&j.team->lost, 9000000);
 	fit_learn(j.team, 9500000);
 	assert_int_equal(f->n, 1);
 	team_destroy(j.team);
@@ -259,7 +337,8 @@ int main(void)
 		cmocka_unit_test(test_who_takes_part),
 		cmocka_unit_test(test_barriers_of_few),
 		cmocka_unit_test(test_sizes_change),
-		cmocka_unit_test(test_late_ones_rest),
+		cmocka_unit_test(test_one_without_core_rests),
+		cmocka_unit_test(test_another_caller),
 		cmocka_unit_test(test_uneven_ones_stay),
 		cmocka_unit_test(test_barriers_of_a_layer),
 		cmocka_unit_test(test_answers_do_not_change),
