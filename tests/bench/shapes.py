@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""A GGUF file of random weights in the shape of a model that people run, to measure speed with.
+
+    shapes.py SHAPE TYPE FILE [SEED]
+
+    SHAPE   1b or 3b: of Llama 3.2
+    TYPE    Q4_0, Q4_K, Q8_0 or BF16: of the matrices; the embedding, which is also the head, is Q8_0 beside
+            Q4_0, Q6_K beside Q4_K
+
+The vocabulary is the default model's.  Weights have a standard deviation of about 0.02 and a mean near 0, so
+that numbers stay as large as in a trained model.  A file of the same seed has the same bytes."""
+import os, random, struct, sys
+
+from bench_peers import MODEL
+
+SHAPES = {   # layers, d_model, heads, KV heads, head_dim, d_ff
+    "1b": (16, 2048, 32, 8, 64, 8192),
+    "3b": (28, 3072, 24, 8, 128, 8192),
+}
+ALIGN = 32
+CHUNK = 1 << 14                  # blocks written at once
+# GGUF's number; weights and bytes of a block; the high bytes of its f16 scales, by their place
+F32, TYPES = 0, {
+    "Q4_0": (2, 32, 18, {1: 0x1c}),              # d = 2^-8 .. 2^-7
+    "Q8_0": (8, 32, 34, {1: 0x0c}),              # d = 2^-12 .. 2^-11
+    "Q4_K": (12, 256, 144, {1: 0x08, 3: 0x13}),  # d = 2^-13 .., and 7.5 times as much for minima
+    "Q6_K": (14, 256, 210, {209: 0x00}),         # d < 2^-16
+    "BF16": (30, 1, 2, {}),
+}
+HEAD = {"Q4_0": "Q8_0", "Q4_K": "Q6_K"}
+SIGNED = bytes(b & 0x80 | 0x3c for b in range(256))    # bf16: high bytes of +- 2^-7 .. 2^-5
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def vocabulary(path):
+    """The tokenizer's settings of a GGUF file as they stand there, and how many tokens it has."""
+    with open(path, "rb") as f:
+        data = f.read(8 << 20)
+    at, kept, n_vocab = 24, [], 0
+    plain = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def skip(kind, at):
+        if kind == 8:
+            return at + 8 + struct.unpack_from("<Q", data, at)[0]
+        if kind != 9:
+            return at + plain[kind]
+        of, n = struct.unpack_from("<IQ", data, at)
+        if of in plain:
+            return at + 12 + n * plain[of]
+        at += 12
+        for _ in range(n):
+            at = skip(of, at)
+        return at
+
+    for _ in range(struct.unpack_from("<Q", data, 16)[0]):
+        begin, n = at, struct.unpack_from("<Q", data, at)[0]
+        key = data[at + 8:at + 8 + n].decode()
+        kind = struct.unpack_from("<I", data, at + 8 + n)[0]
+        at = skip(kind, at + 12 + n)
+        if key.startswith("tokenizer."):
+            kept.append(data[begin:at])
+        if key == "tokenizer.ggml.tokens":
+            n_vocab = struct.unpack_from("<Q", data, begin + 16 + n)[0]
+    return kept, n_vocab
+
+
+def settings(shape, name):
+    layers, d, heads, kv, head_dim, ff = SHAPES[shape]
+    out = [text("general.architecture") + struct.pack("<I", 8) + text("llama"),
+           text("general.name") + struct.pack("<I", 8) + text(name)]
+    for key, value in (("block_count", layers), ("context_length", 131072), ("embedding_length", d),
+                       ("feed_forward_length", ff), ("attention.head_count", heads),
+                       ("attention.head_count_kv", kv), ("rope.dimension_count", head_dim)):
+        out.append(text("llama." + key) + struct.pack("<II", 4, value))
+    for key, value in (("rope.freq_base", 500000), ("attention.layer_norm_rms_epsilon", 1e-5)):
+        out.append(text("llama." + key) + struct.pack("<If", 6, value))
+    return out
+
+
+def tensors(shape, kind, n_vocab):
+    """(name, inputs, outputs or None, type)"""
+    layers, d, heads, kv, head_dim, ff = SHAPES[shape]
+    yield "token_embd.weight", d, n_vocab, HEAD.get(kind, kind)
+    yield "output_norm.weight", d, None, "F32"
+    for i in range(layers):
+        for name, k, n in (("attn_norm", d, None), ("attn_q", d, heads * head_dim), ("attn_k", d, kv * head_dim),
+                           ("attn_v", d, kv * head_dim), ("attn_output", heads * head_dim, d),
+                           ("ffn_norm", d, None), ("ffn_gate", d, ff), ("ffn_up", d, ff), ("ffn_down", ff, d)):
+            yield f"blk.{i}.{name}.weight", k, n, kind if n else "F32"
+
+
+def weights(rng, kind, k, n):
+    """The bytes of a tensor, a piece at a time."""
+    if kind == "F32":
+        yield struct.pack("<f", 1) * k
+        return
+    _, per, size, high = TYPES[kind]
+    left = k * n // per
+    while left:
+        blocks = min(left, CHUNK)
+        piece = bytearray(rng.randbytes(blocks * size))
+        for at, byte in high.items():
+            piece[at::size] = bytes([byte]) * blocks
+        if kind == "BF16":
+            piece[1::2] = piece[1::2].translate(SIGNED)
+        yield piece
+        left -= blocks
+
+
+def bytes_of(kind, k, n):
+    return 4 * k if kind == "F32" else k * n // TYPES[kind][1] * TYPES[kind][2]
+
+
+def write(shape, kind, path, seed=1):
+    kept, n_vocab = vocabulary(MODEL)
+    keys, rng = settings(shape, f"random {shape} {kind}") + kept, random.Random(seed)
+    table, at, todo = [], 0, list(tensors(shape, kind, n_vocab))
+    for name, k, n, t in todo:
+        dims = (k,) if n is None else (k, n)
+        table.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims,
+                                              F32 if t == "F32" else TYPES[t][0], at))
+        at += (bytes_of(t, k, n) + ALIGN - 1) // ALIGN * ALIGN
+    with open(path + ".part", "wb") as f:
+        f.write(struct.pack("<4sIQQ", b"GGUF", 3, len(table), len(keys)) + b"".join(keys) + b"".join(table))
+        f.write(bytes(-f.tell() % ALIGN))
+        for _, k, n, t in todo:
+            for piece in weights(rng, t, k, n):
+                f.write(piece)
+            f.write(bytes(-f.tell() % ALIGN))
+    os.rename(path + ".part", path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4 or sys.argv[1] not in SHAPES or sys.argv[2] not in TYPES:
+        raise SystemExit(__doc__)
+    write(sys.argv[1], sys.argv[2], sys.argv[3], *map(int, sys.argv[4:5]))
