@@ -394,7 +394,7 @@ templates: $(BUILD)/libslipring-text.so
 	tests/templates.py $(BUILD) $(TEMPLATES)
 
 # What clients' own libraries ask for, and what they make of the answers.  Downloads packages: not part of the tests.
-CLIENTS_PY   := openai instructor outlines langchain-openai litellm mcp
+CLIENTS_PY   := openai instructor outlines guidance langchain-openai litellm mcp
 CLIENTS_NODE := openai zod ai @ai-sdk/openai-compatible
 clients-guided: all
 	python3 -m venv $(BUILD)/clients/venv

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Structured output as clients' own libraries ask for it: openai (Python and Node), instructor, outlines,
+"""Structured output as clients' own libraries ask for it: openai (Python and Node), instructor, outlines, guidance,
 langchain, Vercel's ai.  `make clients-guided` installs them under build/clients; one that is not there is
 skipped with a line."""
+import re
 from enum import Enum
 from typing import Literal
 from clients import *
@@ -65,6 +66,23 @@ def outlines_python(p):
     check(m("Is it?", outlines.regex("(yes|no)!{2}"), max_tokens=10) in ("yes!!", "no!!"), "outlines, a regex")
 
 
+def guidance_python(p):
+    import guidance
+    from guidance.models.experimental import VLLMModel
+    m = VLLMModel("smol", base_url=f"{p.url}/v1", api_key="none", echo=False)
+    City = models()
+
+    def ask(what, said="Describe Paris."):
+        with guidance.user():
+            lm = m + said
+        with guidance.assistant():
+            return (lm + what)["it"]
+    check(re.fullmatch("[A-Z][a-z]{2,8}", ask(guidance.gen("it", regex="[A-Z][a-z]{2,8}"))), "guidance, a regex")
+    check(ask(guidance.select(["red", "green"], name="it")) in ("red", "green"), "guidance, a choice")
+    City.model_validate_json(ask(guidance.json(name="it", schema=City)))
+    check(True, "guidance, a pydantic model")
+
+
 def langchain_python(p):
     from langchain_openai import ChatOpenAI
     City = models()
@@ -100,7 +118,7 @@ def main():
         p.daemon()
         p.adapter("--served-model-name", "smol")
         for module, what in (("openai", openai_python), ("instructor", instructor_python), ("outlines", outlines_python),
-                             ("langchain_openai", langchain_python)):
+                             ("guidance", guidance_python), ("langchain_openai", langchain_python)):
             if need(module):
                 what(p)
                 print(f"{module}: good")

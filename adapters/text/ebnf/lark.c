@@ -431,6 +431,39 @@ static void end_line(struct lark *l)
 		rules_fail(c->r, -EINVAL, c->at, "Expected the end of the line, found '%c'", cursor_peek(c, 0));
 }
 
+/* llguidance's options of a rule, `name[capture]: ..`.  A capture names a part for the program that reads the
+ * answer; the others would change the answer. */
+static void skip_options(struct lark *l)
+{
+	struct cursor *c = &l->c;
+
+	if (!cursor_take(c, "["))
+		return;
+	do {
+		struct rules_span name;
+		uint32_t one;
+		size_t at;
+
+		cursor_blanks(c);
+		at = c->at;
+		name = read_name(c);
+		if (!c->r->failed && (name.n != 7 || memcmp(c->s + name.at, "capture", 7)))
+			rules_fail(c->r, -ENOTSUP, at, "Of the options of a rule only 'capture' is supported");
+		cursor_blanks(c);
+		if (!c->r->failed && cursor_take(c, "=")) {
+			cursor_blanks(c);
+			if (cursor_peek(c, 0) != '"')
+				fail(l, -EINVAL, c->at, "Expected the name of the capture in quotes");
+			else
+				cursor_string(c, false, &one);
+			cursor_blanks(c);
+		}
+	} while (!c->r->failed && cursor_take(c, ","));
+	if (!c->r->failed && !cursor_take(c, "]"))
+		fail(l, -EINVAL, c->at, "Expected ',' or ']' after an option of the rule");
+	cursor_blanks(c);
+}
+
 static void parse_definition(struct lark *l)
 {
 	struct cursor *c = &l->c;
@@ -447,12 +480,11 @@ static void parse_definition(struct lark *l)
 	if (cursor_take(c, "."))
 		cursor_number(c, &ignored);
 	cursor_blanks(c);
-	if (cursor_peek(c, 0) == '[' || cursor_peek(c, 0) == '{') {
-		fail(l, -ENOTSUP, c->at,
-		     cursor_peek(c, 0) == '[' ? "Options of a rule are not supported"
-		                              : "Templates are not supported");
+	if (cursor_peek(c, 0) == '{') {
+		fail(l, -ENOTSUP, c->at, "Templates are not supported");
 		return;
 	}
+	skip_options(l);
 	if (!c->r->failed && !cursor_take(c, ":"))
 		fail(l, -EINVAL, c->at, "Expected ':' after the name");
 	l->terminal = is_terminal(c, name);

@@ -414,8 +414,7 @@ uint32_t regex_or(struct regexes *r, uint32_t a, uint32_t b)
 	return b == REGEX_NONE ? a : regex_or_all(r, (uint32_t[]){ a, b }, 2);
 }
 
-/* Repetitions of an alphabet's letter: the counts of a sequence of letters are one number, so they intersect.
- * */
+/* Repetitions of an alphabet's letter: a sequence of letters has one count, so counts intersect. */
 static uint32_t and_counts(struct regexes *r, uint32_t a, uint32_t b)
 {
 	uint32_t base, min, max, base2, min2, max2;

@@ -45,14 +45,56 @@ void emit_rule(struct schema *s, int32_t rule, uint32_t n, const int32_t *symbol
 	grammar_produce(s->g, rule, symbol, n);
 }
 
-static uint32_t space_of(struct schema *s)
+/* What stands between values and marks. */
+struct layout {
+	const char *pattern;         /* of whitespace; NULL = up to 8 */
+	bool none;                   /* no whitespace */
+	const char *comma, *colon;   /* instead of the bare mark; NULL = the mark */
+};
+
+/* A comma or a colon, as `x-guidance` has it, or NULL. */
+static const char *separator_of(struct schema *s, const json_t *guidance, const char *name, char mark)
+{
+	const json_t *v = json_object_get(guidance, name);
+	const char *text = json_string_value(v);
+	size_t before;
+
+	if (!v || json_is_null(v))
+		return NULL;
+	before = text ? strspn(text, " \t\n\r") : 0;
+	if (!text || text[before] != mark || text[before + 1 + strspn(text + before + 1, " \t\n\r")])
+		schema_fail(s, -EINVAL, NULL, "x-guidance: %s must be '%c' with nothing but whitespace around it.",
+		            name, mark);
+	return text;
+}
+
+/* llguidance's settings in a schema's root: whether there is whitespace, which, and the separators without. */
+static void read_guidance(struct schema *s, const json_t *root, struct layout *y)
+{
+	const json_t *guidance = json_object_get(root, "x-guidance"), *v;
+
+	*y = (struct layout){ .pattern = s->o->whitespace_pattern, .none = s->o->disable_any_whitespace };
+	if (!json_is_object(guidance))
+		return;
+	v = json_object_get(guidance, "whitespace_pattern");
+	if (json_is_string(v))
+		y->pattern = json_string_value(v);
+	v = json_object_get(guidance, "whitespace_flexible");
+	if (!json_is_false(v))
+		return;
+	y->none = true;
+	y->comma = separator_of(s, guidance, "item_separator", ',');
+	y->colon = separator_of(s, guidance, "key_separator", ':');
+}
+
+static uint32_t space_of(struct schema *s, const struct layout *y)
 {
 	const uint64_t blank[4] = { 1ull << ' ' | 1ull << '\t' | 1ull << '\n' | 1ull << '\r' };
 	struct grammar_error e = { 0 };
-	const char *p = s->o->whitespace_pattern;
+	const char *p = y->pattern;
 	uint32_t space;
 
-	if (s->o->disable_any_whitespace)
+	if (y->none)
 		return REGEX_EMPTY;
 	if (!p)
 		return schema_expr(s, regex_repeat(s->r, schema_expr(s, regex_set(s->r, blank)), 0, 8));
@@ -72,17 +114,25 @@ static uint32_t quoted(struct schema *s, uint32_t body)
 	return emit_join(s, s->quote, emit_join(s, body, s->quote));
 }
 
-void emit_begin(struct schema *s)
+static uint32_t spaced(struct schema *s, const char *mark)
 {
-	uint32_t space = s->space = space_of(s), digit, sign, exponent;
+	return emit_join(s, s->space, emit_join(s, emit_text(s, mark), s->space));
+}
 
+void emit_begin(struct schema *s, const json_t *root)
+{
+	uint32_t space, digit, sign, exponent;
+	struct layout y;
+
+	read_guidance(s, root, &y);
+	space = s->space = space_of(s, &y);
 	s->quote = emit_text(s, "\"");
-	s->key_end = emit_join(s, s->quote, emit_join(s, space, emit_join(s, emit_text(s, ":"), space)));
+	s->key_end = emit_join(s, s->quote, y.colon ? emit_text(s, y.colon) : spaced(s, ":"));
 	s->open_object = emit_lexeme(s, emit_join(s, emit_text(s, "{"), space));
 	s->open_array = emit_lexeme(s, emit_join(s, emit_text(s, "["), space));
 	s->close = emit_lexeme(s, emit_join(s, space, emit_text(s, "}")));
 	s->close_array = emit_lexeme(s, emit_join(s, space, emit_text(s, "]")));
-	s->comma = emit_lexeme(s, emit_join(s, space, emit_join(s, emit_text(s, ","), space)));
+	s->comma = emit_lexeme(s, y.comma ? emit_text(s, y.comma) : spaced(s, ","));
 	s->empty_object = emit_lexeme(s, emit_join(s, emit_text(s, "{"), emit_join(s, space, emit_text(s, "}"))));
 	s->empty_array = emit_lexeme(s, emit_join(s, emit_text(s, "["), emit_join(s, space, emit_text(s, "]"))));
 	digit = schema_expr(

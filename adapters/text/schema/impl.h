@@ -213,7 +213,7 @@ json_t *read_object(struct schema *s, const json_t *schema, const char *keyword)
 json_t *read_array(struct schema *s, const json_t *schema, const char *keyword);
 
 /* productions */
-void emit_begin(struct schema *s);
+void emit_begin(struct schema *s, const json_t *root);
 int32_t emit_term(struct schema *s, uint32_t t); /* a rule; its productions come later */
 void emit_all(struct schema *s);
 void emit_array(struct schema *s, int32_t rule, const struct array_form *a);

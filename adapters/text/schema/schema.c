@@ -125,7 +125,7 @@ static int32_t compile(struct schema *s, json_t *schema)
 	schema_index(s, schema);
 	term_schema(s, NULL);
 	t = term_schema(s, schema);
-	emit_begin(s);
+	emit_begin(s, schema);
 	symbol = emit_term(s, t);
 	emit_all(s);
 	live = grammar_productive(s->g, symbol);

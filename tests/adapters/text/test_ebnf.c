@@ -76,6 +76,7 @@ static const struct {
 	{ "start: <think> /[^<]*/ <[256]>", { "\1<think>hm\1</think>" }, { "\1<think>" } },
 	{ "%import common (SIGNED_NUMBER, ESCAPED_STRING, C_COMMENT, CNAME -> NAME)\n"
 	  "start: SIGNED_NUMBER \" \" ESCAPED_STRING C_COMMENT", { "-1.5e+3 \"a\\\"b\"/* * **/" }, { "1 \"a", "1 \"\"/**" } },
+	{ "%llguidance {}\n\nstart: a b\na[capture]: A\nA: /x{2}/\nb [ capture = \"n\" , capture]: /(?s:.*)/", { "xx", "xxy\n" }, { "x" } },
 	{ "start: %json {\"type\": \"boolean\"} \"!\"", { "true!", "false!" }, { "1!", "true" } },
 };
 
@@ -150,7 +151,10 @@ static const struct { const char *grammar; int code; const char *message; } refu
 	{ "start: A\nA: \"a\" & \"b\"", -EINVAL, LARK "No text satisfies this '&'. At 2:4" },
 	{ "start: \"a\" & \"b\"", -ENOTSUP, LARK "'~' and '&' combine terminals: use them in a terminal's definition. At 1:12" },
 	{ "start: sep{\"a\"}", -ENOTSUP, LARK "Templates are not supported. At 1:8" },
-	{ "start[capture]: \"a\"", -ENOTSUP, LARK "Options of a rule are not supported. At 1:6" },
+	{ "start[capture, max_tokens=3]: \"a\"", -ENOTSUP, LARK "Of the options of a rule only 'capture' is supported. At 1:16" },
+	{ "start[]: \"a\"", -ENOTSUP, LARK "Of the options of a rule only 'capture' is supported. At 1:7" },
+	{ "start[capture=x]: \"a\"", -EINVAL, LARK "Expected the name of the capture in quotes. At 1:15" },
+	{ "start[capture: \"a\"", -EINVAL, LARK "Expected ',' or ']' after an option of the rule. At 1:14" },
 	{ "%declare A\nstart: A", -ENOTSUP,
 	  LARK "Of the directives %import, %ignore and %grammar_options are supported. At 1:1" },
 	{ "%import common.NOPE\nstart: NOPE", -EINVAL, LARK "The library 'common' has no 'NOPE'. At 1:16" },

@@ -283,6 +283,14 @@ static void whitespace(void **state)
 	check("{'type': 'array', 'items': {'type': 'integer'}}", &none, "[1,2]\n[]\n", "[1, 2]\n[ ]\n");
 	check("{'type': 'array', 'items': {'type': 'integer'}}", &one, "[1, 2]\n[ ]\n",
 	      "[1,  2]\n[\t]\n");
+	/* as the guidance library asks for it */
+	check("{'properties': {'a': {'items': {'type': 'integer'}}}, 'required': ['a'], 'type': 'object',"
+	      "'additionalProperties': false, 'x-guidance': {'whitespace_flexible': false, 'item_separator': ', ',"
+	      "'key_separator': ': '}}", NULL, "{'a': [1, 2]}\n", "{'a':[1, 2]}\n{'a': [1,2]}\n{ 'a': []}\n");
+	check("{'items': {}, 'type': 'array', 'x-guidance': {'whitespace_flexible': false}}", NULL, "[1,{'a':2}]\n",
+	      "[1, 2]\n[{'a': 2}]\n");
+	check("{'items': {}, 'type': 'array', 'x-guidance': {'whitespace_pattern': ' ?', 'item_separator': ',,'}}", NULL,
+	      "[1, 2]\n[1,2]\n", "[1,  2]\n[\t]\n");
 }
 
 /* ---- refusals ---- */
@@ -321,6 +329,8 @@ static void refusals(void **state)
 	refuse("{'minLength': -1}", -EINVAL, "\"minLength\" of a JSON schema must be a whole number");
 	refuse("{'multipleOf': 0}", -EINVAL, "must be greater than 0");
 	refuse("{'pattern': '('}", -EINVAL, "\"pattern\" of the JSON schema at 1:");
+	refuse("{'x-guidance': {'whitespace_flexible': false, 'item_separator': '; '}}", -EINVAL,
+	       "x-guidance: item_separator must be ',' with nothing but whitespace around it.");
 	refuse("{'allOf': []}", -EINVAL, "\"allOf\" of a JSON schema must not be empty");
 	refuse("{'type': 'string', 'const': 1}", -EINVAL, "No value satisfies");
 	refuse("{'properties': {'a': {'type': 'string', 'pattern': '^([a-z][0-9])+$', 'minLength': 10000}}}", -E2BIG,
