@@ -100,7 +100,8 @@ static bool add(json_t *list, const char *role, struct out *o, bool join)
 		json_decref(made);
 		out_free(&both);
 	} else {
-		ok = !json_array_append_new(list, json_pack("{ss ss%}", "role", role, "content", o->p ? o->p : "", o->n));
+		ok = !json_array_append_new(list, json_pack("{ss ss%}", "role", role, "content",
+		                                            o->p ? o->p : "", o->n));
 	}
 	ok = ok && !o->failed;
 	out_reset(o);

@@ -173,7 +173,8 @@ static bool has_type(const json_t *s, const char *name)
 static void put_enum(struct literals *l, int32_t rule, json_t *s)
 {
 	static const char *const known[] = { "type", "enum", "const", NULL };
-	static const char *const names[] = { [JSON_OBJECT] = "object", [JSON_ARRAY] = "array", [JSON_STRING] = "string",
+	static const char *const names[] = { [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",
+		[JSON_STRING] = "string",
 		[JSON_INTEGER] = "integer", [JSON_REAL] = "number", [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean",
 		[JSON_NULL] = "null" };
 	json_t *list = json_object_get(s, "enum"), *only = json_object_get(s, "const"), *v;
@@ -198,7 +199,8 @@ static void put_enum(struct literals *l, int32_t rule, json_t *s)
 static void put_string(struct literals *l, int32_t rule, json_t *s)
 {
 	struct regexes *r = l->x->t->x;
-	uint32_t text = s ? xml_text(l->x, s) : l->python ? regex_repeat(r, json_char(r), 0, REGEX_MANY) : l->x->t->text;
+	uint32_t text = s ? xml_text(l->x, s) : l->python ? regex_repeat(r, json_char(r), 0, REGEX_MANY) :
+		l->x->t->text;
 	uint64_t all[4] = { ~0ull, ~0ull, ~0ull, ~0ull }, plain[4], other[4];
 	uint32_t pair;
 	int32_t symbol[2];
@@ -222,7 +224,8 @@ static void put_string(struct literals *l, int32_t rule, json_t *s)
 
 static void put_number(struct literals *l, int32_t rule, json_t *s, const char *type)
 {
-	static const char *const keys[] = { "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf" };
+	static const char *const keys[] = { "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+		"multipleOf" };
 	json_t *one = json_pack("{ss}", "type", type);
 	struct grammar_error e = { 0 };
 	int32_t symbol;
@@ -297,7 +300,8 @@ static int32_t other_member(struct literals *l, json_t *s, json_t *properties, b
 {
 	const struct sr_grammar_options *o = grammar_options(l->g);
 	json_t *more = json_object_get(s, "additionalProperties"), *v, *any = json_true();
-	bool open = more ? !json_is_false(more) : !json_object_size(properties) || (o && o->additional_properties);
+	bool open = more ? !json_is_false(more) :
+		!json_object_size(properties) || (o && o->additional_properties);
 	struct regexes *r = l->x->t->x;
 	struct grammar_error e = { 0 };
 	uint32_t name, taken = REGEX_NONE;
@@ -413,7 +417,8 @@ static bool apart(const struct xml *x, json_t *list)
 /* The schemas of a keyword that joins some and stands alone; NULL: it has none, or that is refused. */
 static json_t *joined(const struct xml *x, json_t *s)
 {
-	static const char *const any[] = { "anyOf", NULL }, *const one[] = { "oneOf", NULL }, *const all[] = { "allOf", NULL };
+	static const char *const any[] = { "anyOf", NULL }, *const one[] = { "oneOf", NULL };
+	static const char *const all[] = { "allOf", NULL };
 	json_t *list;
 
 	if ((list = json_object_get(s, "anyOf")))
@@ -483,8 +488,8 @@ static void by_type(struct literals *l, int32_t rule, json_t *s)
 
 static void fill(struct literals *l, int32_t rule, json_t *s)
 {
-	static const char *const none[] = { NULL }, *const object[] = { "properties", "required", "additionalProperties",
-		NULL }, *const array[] = { "items", "minItems", "maxItems", NULL };
+	static const char *const object[] = { "properties", "required", "additionalProperties", NULL };
+	static const char *const none[] = { NULL }, *const array[] = { "items", "minItems", "maxItems", NULL };
 	json_t *list, *v;
 	size_t i;
 
@@ -529,8 +534,8 @@ static int32_t value(struct literals *l, json_t *s)
 		if (l->made[i].schema == s)
 			return l->made[i].rule;
 	if (l->n_made == SCHEMAS)
-		return tags_fail(l->x->t, -E2BIG, l->x->at, "A tool may have at most %d schemas in style %s.", SCHEMAS,
-		                 l->x->style->name);
+		return tags_fail(l->x->t, -E2BIG, l->x->at, "A tool may have at most %d schemas in style %s.",
+		                 SCHEMAS, l->x->style->name);
 	rule = grammar_rule(l->g);
 	l->made[l->n_made].schema = s;
 	l->made[l->n_made++].rule = rule;

@@ -27,7 +27,7 @@ struct xml {
 json_t *xml_resolved(const struct xml *x, json_t *s);  /* s, or what it refers to; NULL after an error */
 bool xml_only(const struct xml *x, json_t *s, const char *const *known); /* refuses other keywords */
 bool xml_required(const json_t *s, const char *key);
-uint32_t xml_text(const struct xml *x, json_t *s);     /* a schema of strings: an expression over their text */
+uint32_t xml_text(const struct xml *x, json_t *s);     /* of a schema of strings, over their text */
 int32_t xml_plain(const struct xml *x, uint32_t e);    /* text that is in e, up to and with the value's end */
 
 /* literal.c: the arguments, without what is around all of them. */
