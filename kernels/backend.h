@@ -43,11 +43,18 @@ struct sr_backend;
 enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8, SR_KV_F32 }; /* F32: as computed, for tests */
 
 /* KV blocks come in groups of layers.  The layers of a group look back equally far, so one table of
- * blocks per slot serves them all.  Today there is one group, of all layers. */
-#define SR_GROUPS_MAX 4
+ * blocks per slot serves them all.  Blocks of all groups have the same size and come from one pool.
+ *
+ * One group has all layers.  Of several, each group takes the next layers that look back as far as it does,
+ * up to `layers` of them (shape_groups in kernels/shape.h).  Core gives a slot no block for what its windows
+ * have left, and gives such a block to others.  So entries of a table before the window of the row are
+ * stale: what is read through them must have no weight. */
+#define SR_GROUPS_MAX 16
+#define SR_KV_KINDS 4      /* SR_KINDS of kernels/model.h */
 struct sr_group {
 	int32_t window;        /* most tokens that its layers look back; 0 = all */
-	int64_t per_block;     /* bytes of one of its blocks, as need() says; 0 = not planned */
+	int32_t layers;        /* most layers it has; 0 = all */
+	int64_t per_block;     /* bytes of one of its blocks, as plan() says; 0 = not planned */
 };
 
 /* Ceilings, fixed at open: knobs move below them, and nothing is allocated later.  A back end
@@ -74,7 +81,7 @@ struct sr_limits {
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */
-	int32_t n_groups;      /* 1 */
+	int32_t n_groups;      /* 1 and more; a back end may refuse more (-ENOTSUP) */
 	struct sr_group group[SR_GROUPS_MAX];
 };
 
@@ -85,7 +92,9 @@ struct sr_need {
 	int64_t scratch;       /* activations and logits at these limits */
 	int64_t graphs;        /* captured graphs, library work space; an estimate */
 	int64_t slots;         /* state of all slots: tables, counts, lists */
-	int64_t per_block;     /* one KV block, all layers, scales included; on either tier */
+	int64_t per_block;     /* one KV block of the largest group, scales included; on either tier */
+	int64_t per_layer[SR_KV_KINDS]; /* of it, one layer of each kind of attention; 0: it keeps all layers
+	                          in one group */
 	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
 	int64_t avail, total;  /* device memory: free now, and in all; on the CPU the control group's */
 };

@@ -47,8 +47,13 @@ bool batch_fits(const struct sr_batch *b, const struct sr_limits *l)
 
 bool batch_groups_ok(const struct sr_limits *l, int64_t per_block)
 {
-	return l->n_groups == 1 && l->group[0].window == 0 &&
-	       (l->group[0].per_block == 0 || l->group[0].per_block == per_block);
+	if (l->n_groups < 1 || l->n_groups > SR_GROUPS_MAX)
+		return false;
+	for (int32_t g = 0; g < l->n_groups; g++)
+		if (l->group[g].window < 0 || l->group[g].layers < 0 ||
+		    (l->group[g].per_block != 0 && l->group[g].per_block != per_block))
+			return false;
+	return true;
 }
 
 bool batch_copy_ok(const struct sr_limits *l, const struct sr_copy *c)

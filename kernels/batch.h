@@ -70,8 +70,14 @@ static inline int32_t slot_words(const struct sr_limits *l)
 /* The counts are within the limits. */
 bool batch_fits(const struct sr_batch *b, const struct sr_limits *l);
 
-/* The groups are those that every back end knows: one, of all layers, with blocks of `per_block` bytes. */
+/* The groups are possible, with blocks of `per_block` bytes. */
 bool batch_groups_ok(const struct sr_limits *l, int64_t per_block);
+
+/* There is one group, of all layers: what every back end knows. */
+static inline bool batch_one_group(const struct sr_limits *l)
+{
+	return l->n_groups == 1 && l->group[0].window == 0;
+}
 
 /* A copy is between blocks that exist. */
 bool batch_copy_ok(const struct sr_limits *l, const struct sr_copy *c);

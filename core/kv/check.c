@@ -71,6 +71,14 @@ static void check_name(const struct kv *kv, int32_t i, const int32_t *bucket)
 	assert(kv->block[i].indexed && bucket_of(kv, &n->key) == bucket);
 	for (int32_t j = n->next_in_bucket; j != NONE; j = name_of(kv, j)->next_in_bucket)
 		assert(j != i && (tier_of(kv, j) != tier_of(kv, i) || !same_key(&name_of(kv, j)->key, &n->key)));
+	assert(n->group >= 0 && n->group < kv->cfg.n_groups);
+	assert((n->unit == NONE) == (n->unit_before == NONE));
+	assert(n->unit == NONE || has_window(kv, n->group));
+	if (n->unit != NONE) {
+		assert(kv->block[n->unit].indexed && name_of(kv, n->unit)->unit_before == i);
+		assert(kv->block[n->unit_before].indexed && name_of(kv, n->unit_before)->unit == i);
+	}
+	assert(!kv->block[i].cached || !has_window(kv, n->group) || n->unit != NONE);
 	if (n->twin != NONE) {
 		const struct kv_name *o = name_of(kv, n->twin);
 

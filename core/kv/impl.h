@@ -1,6 +1,8 @@
 /* kv/impl.h - what the files of core/kv share.
  *
- *	kv.c         match, grow, publish, release; copies between the tiers; eviction
+ *	kv.c         grow, publish, release; copies between the tiers; eviction
+ *	match.c      the published blocks that continue a table
+ *	window.c     blocks that leave windows; units
  *	index.c      from the name of a full block to the block
  *	cache.c      cached blocks by owner and time of release: floors, who is evicted next
  *	prefetch.h   what is prefetched, and how far ahead
@@ -57,8 +59,10 @@ struct kv_run {
 struct kv_name {
 	struct kv_key key, parent;
 	uint64_t salt;
+	int32_t  group;
 	int32_t  next_in_bucket;
-	int32_t  twin;            /* the same tokens on the other tier, or NONE */
+	int32_t  twin;            /* the same tokens and group on the other tier, or NONE */
+	int32_t  unit, unit_before; /* its neighbours in the ring of its unit; NONE: it is in no unit */
 	int32_t  id[];            /* [block_tokens] */
 };
 
@@ -72,6 +76,8 @@ struct kv_cache {
 struct kv {
 	struct kv_config cfg;
 	int32_t  shift;           /* block_tokens is 1 << shift: it divides KV_CHUNK */
+	bool     windows;         /* a group has a window */
+	int32_t  reach[KV_GROUPS]; /* full blocks that the next token reads; 0 = all */
 	struct kv_block *block;   /* [n_blocks + n_host] */
 	char    *name;            /* [n_blocks + n_host], of name_bytes each */
 	size_t   name_bytes;
@@ -112,6 +118,28 @@ static inline int32_t *bucket_of(const struct kv *kv, const struct kv_key *k)
 	return &kv->bucket[k->w[0] & kv->mask];
 }
 
+static inline int32_t *blocks_of(const struct kv_table *t, int32_t group)
+{
+	return t->block + (size_t)group * (size_t)t->cap;
+}
+
+/* Where the number of the first block is that *t holds of a group; only for windows. */
+static inline int32_t *first_of(const struct kv *kv, const struct kv_table *t, int32_t group)
+{
+	return t->block + (size_t)kv->cfg.n_groups * (size_t)t->cap + group;
+}
+
+/* Is block i, which is published, part of a unit? */
+static inline bool in_unit(const struct kv *kv, int32_t i)
+{
+	return kv->windows && name_of(kv, i)->unit != NONE;
+}
+
+static inline int32_t first_held(const struct kv *kv, const struct kv_table *t, int32_t group)
+{
+	return kv->cfg.group[group].window > 0 ? *first_of(kv, t, group) : 0;
+}
+
 /* The ids of block number n of *t; t->at points to their chunk. */
 static inline const int32_t *ids_at(const struct kv *kv, const struct kv_table *t, int32_t n)
 {
@@ -141,18 +169,59 @@ static inline int32_t run_next(const struct kv *kv, int32_t *run, int32_t *place
 
 /* ---- index.c ------------------------------------------------------------------------------ */
 
-/* The name of the block that continues *t with these ids. */
+/* The name of the block of group 0 that continues *t with these ids. */
 struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int32_t *id);
-/* Find the indexed blocks, one by tier, that continue *t with these ids, whose key is *key; NONE.
+
+/* The name of the same block of another group. */
+static inline struct kv_key key_of_group(const struct kv_key *key, int32_t group)
+{
+	return (struct kv_key){ { key->w[0] + (uint64_t)(uint32_t)group * 0x9e3779b97f4a7c15u, key->w[1] } };
+}
+
+/* Find the indexed blocks of a group, one by tier, that continue *t with these ids, whose key is *key; NONE.
  * The hash alone is never trusted. */
-void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
+void index_find(const struct kv *kv, const struct kv_table *t, int32_t group, const int32_t *id,
                 const struct kv_key *key, int32_t found[2]);
-void index_add(struct kv *kv, int32_t i, const struct kv_key *key, const struct kv_key *parent,
-               uint64_t salt, const int32_t *id);
+/* Index block i as the one that continues *t with these ids. */
+void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group, const int32_t *id,
+               const struct kv_key *key);
 void index_remove(struct kv *kv, int32_t i);
 /* Index `to` as the same tokens as `from`, which is on the other tier. */
 void index_copy(struct kv *kv, int32_t to, int32_t from);
 void index_twins(struct kv *kv, int32_t a, int32_t b);
+
+/* ---- kv.c --------------------------------------------------------------------------------- */
+
+void    block_free(struct kv *kv, int32_t i);
+/* A device block that is in no table and not in the index: a free one, else a cached one, evicted.
+ * `must`: if no block is above the floors, take one from below them. */
+int32_t block_take(struct kv *kv, int32_t owner, bool must);
+void    copy_put(struct kv *kv, int32_t device, int32_t host, bool out);
+
+/* *t has one more block in the index, under *key. */
+static inline void table_advance(const struct kv *kv, struct kv_table *t, const struct kv_key *key)
+{
+	t->key[0] = key->w[0];
+	t->key[1] = key->w[1];
+	t->published++;
+	if (((t->published << kv->shift) & (KV_CHUNK - 1)) == 0)
+		t->at = t->at->next;
+}
+
+/* ---- window.c ----------------------------------------------------------------------------- */
+
+static inline bool has_window(const struct kv *kv, int32_t group)
+{
+	return kv->cfg.group[group].window > 0;
+}
+
+/* The windows that end with the published blocks of *t become a unit. */
+void window_keep(struct kv *kv, const struct kv_table *t);
+/* Drop the references to the blocks of windows. */
+void window_release(struct kv *kv, struct kv_table *t);
+void unit_leave(struct kv *kv, int32_t i);
+/* Cached block i is evicted: the rest of its unit is free at once, or no longer published if held. */
+void unit_evict(struct kv *kv, int32_t i);
 
 /* ---- cache.c ------------------------------------------------------------------------------ */
 

@@ -48,8 +48,8 @@ struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int
 	return (struct kv_key){ { h.low64, h.high64 } };
 }
 
-void index_add(struct kv *kv, int32_t i, const struct kv_key *key, const struct kv_key *parent,
-               uint64_t salt, const int32_t *id)
+void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group, const int32_t *id,
+               const struct kv_key *key)
 {
 	struct kv_name *n = name_of(kv, i);
 	int32_t *head = bucket_of(kv, key);
@@ -57,8 +57,10 @@ void index_add(struct kv *kv, int32_t i, const struct kv_key *key, const struct 
 	assert(!kv->block[i].indexed);
 	kv->block[i].indexed = true;
 	n->key = *key;
-	n->parent = *parent;
-	n->salt = salt;
+	n->parent = (struct kv_key){ { t->key[0], t->key[1] } };
+	n->salt = t->salt;
+	n->group = group;
+	n->unit = n->unit_before = NONE;
 	copy_ids(kv, n->id, id);
 	n->next_in_bucket = *head;
 	n->twin = NONE;
@@ -74,11 +76,13 @@ void index_remove(struct kv *kv, int32_t i)
 		at = &name_of(kv, *at)->next_in_bucket;
 	*at = n->next_in_bucket;
 	kv->block[i].indexed = false;
+	if (kv->windows)
+		unit_leave(kv, i);
 	if (n->twin != NONE)
 		name_of(kv, n->twin)->twin = NONE;
 }
 
-void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id,
+void index_find(const struct kv *kv, const struct kv_table *t, int32_t group, const int32_t *id,
                 const struct kv_key *key, int32_t found[2])
 {
 	const struct kv_key *parent = (const struct kv_key *)t->key;
@@ -87,7 +91,7 @@ void index_find(const struct kv *kv, const struct kv_table *t, const int32_t *id
 	for (int32_t i = *bucket_of(kv, key); i != NONE; i = name_of(kv, i)->next_in_bucket) {
 		const struct kv_name *n = name_of(kv, i);
 
-		if (same_key(&n->key, key) && n->salt == t->salt && same_key(&n->parent, parent) &&
+		if (same_key(&n->key, key) && n->salt == t->salt && n->group == group && same_key(&n->parent, parent) &&
 		    !memcmp(n->id, id, (size_t)kv->cfg.block_tokens * sizeof(*id)))
 			found[tier_of(kv, i)] = i;
 	}
@@ -102,7 +106,8 @@ void index_twins(struct kv *kv, int32_t a, int32_t b)
 void index_copy(struct kv *kv, int32_t to, int32_t from)
 {
 	const struct kv_name *f = name_of(kv, from);
+	const struct kv_table parent = { .key = { f->parent.w[0], f->parent.w[1] }, .salt = f->salt };
 
-	index_add(kv, to, &f->key, &f->parent, f->salt, f->id);
+	index_add(kv, to, &parent, f->group, f->id, &f->key);
 	index_twins(kv, to, from);
 }

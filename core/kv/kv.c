@@ -11,9 +11,14 @@
 
 #define HUGE_PAGE    ((size_t)2 << 20)
 
+static int32_t blocks_for(const struct kv *kv, int32_t n_tokens)
+{
+	return (n_tokens >> kv->shift) + ((n_tokens & (kv->cfg.block_tokens - 1)) != 0);
+}
+
 /* ---- free blocks, copies and eviction ------------------------------------------------------- */
 
-static void free_put(struct kv *kv, int32_t i)
+void block_free(struct kv *kv, int32_t i)
 {
 	enum tier t = tier_of(kv, i);
 
@@ -32,7 +37,7 @@ static int32_t free_take(struct kv *kv, enum tier t)
 	return i;
 }
 
-static void copy_put(struct kv *kv, int32_t device, int32_t host, bool out)
+void copy_put(struct kv *kv, int32_t device, int32_t host, bool out)
 {
 	assert(kv->n_copies < kv->cfg.copies);
 	kv->copy[kv->n_copies++] = (struct kv_copy){ device, host - kv->cfg.n_blocks, out };
@@ -78,9 +83,7 @@ static bool copy_out(struct kv *kv, int32_t i)
 	return true;
 }
 
-/* A device block that is in no table and not in the index: a free one, else a cached one, evicted.
- * `must`: if no block is above the floors, take one from below them. */
-static int32_t device_take(struct kv *kv, int32_t owner, bool must)
+int32_t block_take(struct kv *kv, int32_t owner, bool must)
 {
 	int32_t i = free_take(kv, DEVICE);
 
@@ -93,101 +96,15 @@ static int32_t device_take(struct kv *kv, int32_t owner, bool must)
 		return NONE;
 	prefetch_evictions(kv, i);
 	copy_out(kv, i);
+	if (in_unit(kv, i))
+		unit_evict(kv, i);
 	cache_take(kv, i);
 	index_remove(kv, i);
 	kv->stats.evictions++;
 	return i;
 }
 
-/* ---- matching and publishing --------------------------------------------------------------- */
-
-/* *t has one more block in the index, under *key. */
-static void table_advance(const struct kv *kv, struct kv_table *t, const struct kv_key *key)
-{
-	t->key[0] = key->w[0];
-	t->key[1] = key->w[1];
-	t->published++;
-	if (((t->published << kv->shift) & (KV_CHUNK - 1)) == 0)
-		t->at = t->at->next;
-}
-
-/* Make a host block the newest of its tier, because it was used. */
-static void host_touch(struct kv *kv, int32_t host)
-{
-	int32_t owner = owner_of(kv, host);
-
-	cache_take(kv, host);
-	cache_put(kv, host, owner);
-}
-
-/* Copy host block `host` in.  NONE: not in this batch; *later reports whether a later one may do it. */
-static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
-{
-	int32_t i;
-
-	*later = kv->budget > 0;
-	if (kv->block[host].pinned || kv->left <= 0)
-		return NONE;
-	kv->block[host].pinned = true;      /* its own eviction must not take this block's room */
-	i = device_take(kv, owner, false);
-	kv->block[host].pinned = false;
-	if (i == NONE) {
-		*later = false;             /* no device block: kv_grow deals with that */
-		return NONE;
-	}
-	if (kv->left <= 0) {                /* the eviction took the last copy */
-		free_put(kv, i);
-		return NONE;
-	}
-	index_copy(kv, i, host);
-	kv->block[i].refs = 1;
-	copy_put(kv, i, host, false);
-	host_touch(kv, host);
-	kv->stats.host_hits++;
-	return i;
-}
-
-static void hold_cached(struct kv *kv, int32_t i)
-{
-	int32_t twin = twin_of(kv, i);
-
-	if (kv->block[i].refs++ == 0)
-		cache_take(kv, i);
-	if (twin != NONE && !kv->block[twin].pinned)
-		host_touch(kv, twin);
-}
-
-int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
-{
-	const int32_t B = kv->cfg.block_tokens;
-	struct kv_blocks *held = &t->group[0];
-
-	assert(held->n == t->published);
-	t->more = false;
-	kv->stats.lookups++;
-	while (held->n < held->cap && (held->n + 1) * B < n) {
-		const int32_t *id = ids_at(kv, t, held->n);
-		struct kv_key key = index_key(kv, t, id);
-		int32_t found[2], i;
-
-		index_find(kv, t, id, &key, found);
-		i = found[DEVICE];
-		if (i != NONE) {
-			hold_cached(kv, i);
-		} else {
-			if (found[HOST] == NONE)
-				break;
-			i = copy_in(kv, found[HOST], t->owner, &t->more);
-			if (i == NONE)
-				break;
-			t->more = false;
-		}
-		held->block[held->n++] = i;
-		table_advance(kv, t, &key);
-		kv->stats.hit_blocks++;
-	}
-	return held->n * B;
-}
+/* ---- growing, publishing, releasing ---------------------------------------------------------- */
 
 uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
 {
@@ -196,37 +113,54 @@ uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
 
 int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 {
-	struct kv_blocks *held = &t->group[0];
-	int32_t want = (n >> kv->shift) + ((n & (kv->cfg.block_tokens - 1)) != 0);
+	int32_t want = blocks_for(kv, n);
 
-	if (want > held->cap)
+	if (want > t->cap)
 		return -E2BIG;
-	if (want - held->n > kv_available(kv))
+	if ((int64_t)(want - t->n) * kv->cfg.n_groups > kv_available(kv))
 		return -ENOSPC;
-	while (held->n < want) {
-		int32_t i = device_take(kv, t->owner, true);
+	for (; t->n < want; t->n++)
+		for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
+			int32_t i = block_take(kv, t->owner, true);
 
-		assert(i != NONE);
-		kv->block[i].refs = 1;
-		held->block[held->n++] = i;
-	}
+			assert(i != NONE);
+			kv->block[i].refs = 1;
+			blocks_of(t, g)[t->n] = i;
+		}
 	return 0;
 }
 
-/* Publish the next block of *t, which is full, under *key. */
+/* Publish the next block of a group of *t, which is full, under *key. */
+static void publish_of(struct kv *kv, const struct kv_table *t, int32_t group, const int32_t *id,
+                       const struct kv_key *key)
+{
+	int32_t i = blocks_of(t, group)[t->published], found[2];
+
+	/* If another table published the same block meanwhile, ours stays private. */
+	index_find(kv, t, group, id, key, found);
+	if (found[DEVICE] != NONE)
+		return;
+	index_add(kv, i, t, group, id, key);
+	if (found[HOST] != NONE)
+		index_twins(kv, i, found[HOST]);
+}
+
+/* Publish the next block of *t, which is full; its name in group 0 is *key. */
 static void publish(struct kv *kv, struct kv_table *t, const struct kv_key *key)
 {
 	const int32_t *id = ids_at(kv, t, t->published);
-	int32_t i = t->group[0].block[t->published], found[2];
 
-	/* If another table published the same block meanwhile, ours stays private. */
-	index_find(kv, t, id, key, found);
-	if (found[DEVICE] == NONE) {
-		index_add(kv, i, key, (const struct kv_key *)t->key, t->salt, id);
-		if (found[HOST] != NONE)
-			index_twins(kv, i, found[HOST]);
+	if (!kv->windows || first_held(kv, t, 0) <= t->published)
+		publish_of(kv, t, 0, id, key);
+	for (int32_t g = 1; g < kv->cfg.n_groups; g++) {
+		struct kv_key of_group = key_of_group(key, g);
+
+		if (first_held(kv, t, g) <= t->published)
+			publish_of(kv, t, g, id, &of_group);
 	}
 	table_advance(kv, t, key);
+	if (kv->windows && (t->published == t->end || t->published == t->fork))
+		window_keep(kv, t);
 }
 
 static bool publishable(const struct kv *kv, const struct kv_table *t, int32_t n)
@@ -278,24 +212,32 @@ void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n,
 	publish_some(kv, t, n, count);
 }
 
-void kv_release(struct kv *kv, struct kv_table *t)
+static void release_group(struct kv *kv, struct kv_table *t, int32_t group)
 {
-	struct kv_blocks *held = &t->group[0];
-
-	for (int32_t j = held->n - 1; j >= 0; j--) {
-		int32_t i = held->block[j];
+	for (int32_t j = t->n - 1; j >= 0; j--) {
+		int32_t i = blocks_of(t, group)[j];
 		struct kv_block *b = &kv->block[i];
 
 		assert(b->refs > 0);
 		if (--b->refs > 0)
 			continue;
-		assert(t->owner >= 0 && t->owner < kv->cfg.n_owners);
 		if (b->indexed)
 			cache_put(kv, i, t->owner);
 		else
-			free_put(kv, i);
+			block_free(kv, i);
 	}
-	held->n = t->published = 0;
+}
+
+/* Windows go first: their units are evicted before the full groups' blocks behind which they lie. */
+void kv_release(struct kv *kv, struct kv_table *t)
+{
+	assert(t->owner >= 0 && t->owner < kv->cfg.n_owners);
+	if (kv->windows)
+		window_release(kv, t);
+	for (int32_t g = 0; g < kv->cfg.n_groups; g++)
+		if (!has_window(kv, g))
+			release_group(kv, t, g);
+	t->n = t->published = t->end = t->fork = 0;
 	t->more = false;
 	t->key[0] = t->key[1] = 0;
 }
@@ -370,6 +312,62 @@ static size_t padded(size_t n)
 	return (n + 63) & ~(size_t)63;
 }
 
+static bool config_works(const struct kv_config *c)
+{
+	int64_t total = (int64_t)c->n_blocks + c->n_host;
+
+	if (c->n_blocks < 1 || c->n_host < 0 || c->n_owners < 0 || c->n_owners > INT16_MAX || c->copies < 0 ||
+	    c->block_tokens < 1 || KV_CHUNK % c->block_tokens != 0 || total > INT32_MAX / 4 ||
+	    c->n_groups < 0 || c->n_groups > KV_GROUPS)
+		return false;
+	for (int32_t g = 0; g < c->n_groups; g++)
+		if (c->group[g].window < 0 || (c->group[g].window > 0 && c->n_host > 0))
+			return false;
+	return true;
+}
+
+/* Full blocks that the token behind them reads. */
+static int32_t reach_of(const struct kv_config *c, int32_t group)
+{
+	int32_t w = c->group[group].window;
+
+	return w > 0 ? (int32_t)(((int64_t)w - 1 + c->block_tokens - 1) / c->block_tokens) : 0;
+}
+
+/* The most blocks that a window holds of n tokens: what the token reads that is computed next, one more, the
+ * block it lies in, and those of a step. */
+static int32_t window_most(const struct kv_config *c, int32_t group, int32_t n, int32_t step)
+{
+	int64_t B = c->block_tokens, all = (n + B - 1) / B, most = reach_of(c, group) + 2 + (step + B - 1) / B;
+
+	return (int32_t)(most < all ? most : all);
+}
+
+int32_t kv_most(const struct kv_config *cfg, int32_t n, int32_t step)
+{
+	int64_t sum = 0, all = ((int64_t)n + cfg->block_tokens - 1) / cfg->block_tokens;
+
+	for (int32_t g = 0; g == 0 || g < cfg->n_groups; g++)
+		sum += cfg->group[g].window > 0 ? window_most(cfg, g, n, step) : all;
+	return sum < INT32_MAX ? (int32_t)sum : INT32_MAX;
+}
+
+int32_t kv_lacks(const struct kv *kv, const struct kv_table *t, int32_t n, int32_t step)
+{
+	int32_t want = blocks_for(kv, n), sum = 0;
+
+	for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
+		int32_t more = want - t->n;
+
+		if (has_window(kv, g)) {
+			more = window_most(&kv->cfg, g, n, step) - (t->n - first_held(kv, t, g));
+			more = more > 0 ? more : 0;
+		}
+		sum += more;
+	}
+	return sum;
+}
+
 int kv_create(struct kv **out, const struct kv_config *cfg)
 {
 	int64_t total = (int64_t)cfg->n_blocks + cfg->n_host;
@@ -379,10 +377,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	size_t at_run, end, name_bytes;
 	struct kv *kv;
 
-	if (cfg->n_blocks < 1 || cfg->n_host < 0 || cfg->n_owners < 0 || cfg->n_owners > INT16_MAX ||
-	    cfg->n_groups < 0 || cfg->n_groups > KV_GROUPS || cfg->group[0].window != 0 ||
-	    cfg->copies < 0 || cfg->block_tokens < 1 ||
-	    KV_CHUNK % cfg->block_tokens != 0 || total > INT32_MAX / 4)
+	if (!config_works(cfg))
 		return -EINVAL;
 	while (buckets < 2 * (uint32_t)total)
 		buckets *= 2;
@@ -401,6 +396,11 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	madvise(kv, end, MADV_HUGEPAGE); /* halves the time of many random reads; works without, too */
 	memset(kv, 0, at_run);           /* runs are written at first use, and few are ever used */
 	kv->cfg = *cfg;
+	kv->cfg.n_groups = cfg->n_groups > 0 ? cfg->n_groups : 1;
+	for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
+		kv->reach[g] = reach_of(cfg, g);
+		kv->windows |= has_window(kv, g);
+	}
 	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);
 	kv->block = (struct kv_block *)((char *)kv + at_block);
 	kv->run = (struct kv_run *)((char *)kv + at_run);
@@ -422,7 +422,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	for (size_t o = 0; o < 2 * owners; o++)
 		kv->cache[DEVICE][o].oldest = kv->cache[DEVICE][o].newest = NONE;
 	for (int32_t i = (int32_t)total - 1; i >= 0; i--)
-		free_put(kv, i);
+		block_free(kv, i);
 	*out = kv;
 	return 0;
 }

@@ -36,6 +36,16 @@
  *   4. At most one indexed block per key and tier.  A chain is released tail first, so
  *      it is evicted tail first.
  *   5. Outside kv_begin .. kv_launched no block is pinned.
+ *   6. A window's block that is cached belongs to a unit (below).
+ *
+ * Windows.  A group whose layers look back w tokens holds the last ceil((w-1) / block_tokens) + 1 full blocks
+ * and what is being computed.  A block that leaves the window is free at once and is taken first; nothing could
+ * match it.  What can be matched later is the window at the end of a prompt, at the end of an answer (or where a
+ * sequence was preempted), and where prompts part: where kv_match found more blocks in the full groups than
+ * in the windows.  Those blocks, of all windows, are a unit.  They are cached when they leave the window, and
+ * the unit is evicted as a whole, since without one of its blocks the others match nothing.  The one block more
+ * than a token reads lets a request match that parts inside the last block.  A block is in at most one
+ * unit, the newest that it is part of.
  */
 #ifndef KV_H
 #define KV_H
@@ -53,27 +63,29 @@ struct kv_chunk {
 	int32_t id[KV_CHUNK];
 };
 
-/* Blocks come in groups of layers (kernels/backend.h); today there is one. */
-#define KV_GROUPS 1
+/* Blocks come in groups of layers (kernels/backend.h).  The layers of a group look back equally far. */
+#define KV_GROUPS 16
 struct kv_group { int32_t window; }; /* most tokens that its layers look back; 0 = all */
 
-/* The blocks of one sequence, in order: token i lies in block[i / block_tokens].  Each group has its
- * own; all groups share one chain of names.  Embedded in the slot; block[] is storage the slot owns. */
+/* The blocks of one sequence, in order: token i lies in block i / block_tokens of each group.  Groups have
+ * blocks of their own and share one chain of names.  Embedded in the slot, whose storage block[] is: one
+ * cache line. */
 struct kv_table {
-	struct kv_blocks {
-		int32_t *block;   /* [cap] */
-		int32_t  cap;
-		int32_t  n;       /* blocks held, one reference on each */
-	} group[KV_GROUPS];
+	int32_t *block;       /* [n_groups][cap], then kv.c's own [n_groups]: KV_TABLE_INTS */
+	int32_t  cap;
+	int32_t  n;           /* blocks of each group, those included that left its window */
 	int32_t  published;   /* this many blocks from the start, or their twins, are in the index */
+	int32_t  end;         /* the caller's: full blocks of the prompt; windows keep their last blocks there */
+	int32_t  fork;        /* kv_match: full groups had this many blocks, windows fewer; kept there, too */
+	int16_t  owner;       /* the owner of its blocks in the cache: 0 .. n_owners-1 */
 	bool     more;        /* kv_match stopped because copies ran out: try in the next batch.
 	                         Never set in a batch without copies, so nothing waits for 0 */
-	int32_t  owner;       /* the owner of its blocks in the cache: 0 .. n_owners-1 */
 	uint64_t salt;        /* prefixes match only within one salt */
-	uint64_t key[2];      /* of block[published - 1] */
-	const struct kv_chunk *at; /* where the ids of block[published] are or will be; at the
+	uint64_t key[2];      /* of block published - 1 */
+	const struct kv_chunk *at; /* where the ids of block `published` are or will be; at the
 	                              start, the sequence's first chunk */
 };
+#define KV_TABLE_INTS(n_groups, cap) ((size_t)(n_groups) * ((size_t)(cap) + 1))
 
 struct kv_config {
 	int32_t  n_blocks, n_host, block_tokens;
@@ -89,6 +101,7 @@ struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 de
 struct kv_stats {
 	int32_t  n_free, n_cached, n_held, n_host_free, n_host_cached;
 	uint64_t lookups, hit_blocks, host_hits, evictions, copies_in, copies_out;
+	uint64_t slid;        /* blocks that left a window, but for those of units */
 };
 
 /* 0, -EINVAL, -ENOMEM.  One allocation. */
@@ -100,7 +113,8 @@ void kv_destroy(struct kv *kv); /* asserts that nothing is held */
  * are not starved; kv_demote may use what is left. */
 void kv_begin(struct kv *kv, int32_t copies);
 
-/* Extend *t by the published blocks that continue it: those on the device, else copied in.
+/* Extend *t by the published blocks that continue it: those on the device, else copied in.  Full groups need
+ * all of them, a window those that the next token reads.
  * *t must hold exactly its published, computed blocks (none, at first).  So a later batch can call
  * it again, after t->more or to use blocks published since.  n tokens are known.  Returns
  * the tokens covered: a multiple of block_tokens that is less than n, so at least one token
@@ -111,9 +125,25 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n);
  * must be known.  Two tables with the same name are about to compute the same block. */
 uint64_t kv_next(const struct kv *kv, const struct kv_table *t);
 
-/* Make *t long enough for n tokens.  Cached blocks are evicted.  Those without a twin on the
- * host tier are copied out while the batch has copies left; after that they are lost.  All or
- * nothing: 0, or -ENOSPC and *t is unchanged.  -E2BIG if the table is too small. */
+/* No token before `from` will be computed again: let go of the blocks that windows have left.  One more than
+ * the token at `from` reads is kept, so up to block_tokens tokens before it may still be. */
+void kv_slide(struct kv *kv, struct kv_table *t, int32_t from);
+
+/* Has a group a window?  If not, kv_slide does nothing and kv_first is 0. */
+bool kv_windows(const struct kv *kv);
+
+/* Blocks that *t lacks for n tokens, if no call of kv_grow is for more than `step` tokens. */
+int32_t kv_lacks(const struct kv *kv, const struct kv_table *t, int32_t n, int32_t step);
+
+/* The most blocks that a sequence of n tokens holds.  A pool must have as many. */
+int32_t kv_most(const struct kv_config *cfg, int32_t n, int32_t step);
+
+/* The first block of a group that *t holds; those before it left its window, or were never there. */
+int32_t kv_first(const struct kv *kv, const struct kv_table *t, int32_t group);
+
+/* Make *t long enough for n tokens: each group gets the same number of blocks.  Cached blocks are evicted.
+ * Those without a twin on the host tier are copied out while the batch has copies left; after that they are
+ * lost.  All or nothing: 0, or -ENOSPC and *t is unchanged.  -E2BIG if the table is too small. */
 int  kv_grow(struct kv *kv, struct kv_table *t, int32_t n);
 
 /* The first n tokens of *t are in launched batches: publish the full blocks among them.

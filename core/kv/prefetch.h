@@ -63,13 +63,13 @@ PREFETCH void prefetch_evictions(const struct kv *kv, int32_t i)
 
 PREFETCH void prefetch_ids(const struct kv *kv, const struct kv_table *t)
 {
-	__builtin_prefetch(t->group[0].block + t->published);
+	__builtin_prefetch(t->block + t->published);
 	__builtin_prefetch(ids_at(kv, t, t->published));
 }
 
 PREFETCH void prefetch_name(const struct kv *kv, const struct kv_table *t)
 {
-	int32_t i = t->group[0].block[t->published];
+	int32_t i = t->block[t->published];
 	const char *name = (const char *)name_of(kv, i);
 
 	__builtin_prefetch(&kv->block[i], 1);

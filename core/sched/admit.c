@@ -10,10 +10,10 @@
 static bool fits_batch(const struct sched *s, const struct sched_request *r)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
-	int64_t words = (int64_t)r->n_words + lim->seq_blocks +
+	int64_t words = (int64_t)r->n_words + (int64_t)lim->n_groups * lim->seq_blocks +
 			(r->history ? (int64_t)r->n_prompt + r->max_tokens : 0);
 
-	return words + lim->rows <= lim->words && word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks &&
+	return words + (int64_t)lim->n_groups * lim->rows <= lim->words && word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks &&
 	       (!r->score || lim->scores >= 1);
 }
 

@@ -35,10 +35,11 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 		const struct kv_table *t = &s->table[q->slot];
 
 		assert(q->started && s->taken[q->slot] && s->filled[q->slot] <= s->n_filled);
-		assert(q->planned <= q->known && q->planned <= t->group[0].n * s->cfg.limits.block_tokens);
-		assert(t->published <= t->group[0].n && t->salt == q->salt);
+		assert(q->planned <= q->known && q->planned <= t->n * s->cfg.limits.block_tokens);
+		assert(t->published <= t->n && t->salt == q->salt);
 		sum->run++;
-		sum->blocks += t->group[0].n;
+		for (int32_t g = 0; g < s->cfg.limits.n_groups; g++)
+			sum->blocks += t->n - kv_first(s->kv, t, g);
 	} else {
 		assert(q->slot == NONE && q->planned == 0 && !q->drawn && q->reserved == 0);
 		assert(q->known == q->have);
@@ -193,7 +194,7 @@ void sched_check(const struct sched *s)
 	}
 	for (int32_t slot = 0; slot < s->cfg.limits.slots; slot++) {
 		taken += s->taken[slot];
-		assert(s->taken[slot] || s->table[slot].group[0].n == 0);
+		assert(s->taken[slot] || s->table[slot].n == 0);
 	}
 	assert(taken == s->n_run && taken + s->n_free_slot == s->cfg.limits.slots);
 	check_tenants(s, &sum);

@@ -26,7 +26,17 @@ static bool port_works(const struct sched_port *p)
 	return true;
 }
 
-static bool config_works(const struct sched_config *c, const struct sr_backend_ops *ops)
+/* The most blocks of one sequence. */
+static int32_t most_blocks(const struct sched_config *c)
+{
+	struct kv_config kv = { .block_tokens = c->limits.block_tokens, .n_groups = c->limits.n_groups };
+
+	for (int32_t g = 0; g < c->limits.n_groups; g++)
+		kv.group[g].window = c->limits.group[g].window;
+	return kv_most(&kv, c->context - 1, c->limits.tokens);
+}
+
+static bool config_works(const struct sched_config *c, const struct kv *kv, const struct sr_backend_ops *ops)
 {
 	const struct sr_limits *lim = &c->limits;
 
@@ -35,10 +45,12 @@ static bool config_works(const struct sched_config *c, const struct sr_backend_o
 	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
 	       lim->masks >= 0 && (!lim->masks || ops->masks) && lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
-	       lim->cmds >= lim->rows + lim->slots + 8 &&
-	       lim->words >= lim->rows + lim->seq_blocks + 16 &&
+	       lim->n_groups >= 1 && lim->n_groups <= SR_GROUPS_MAX &&
+	       lim->cmds >= (int64_t)lim->n_groups * (lim->rows + 1) + lim->slots + 7 &&
+	       lim->words >= (int64_t)lim->n_groups * (lim->rows + lim->seq_blocks) + 16 &&
+	       (!kv_windows(kv) || ops->depth <= lim->block_tokens) && /* kv_slide: results in flight may be dropped */
 	       (int64_t)lim->seq_blocks * lim->block_tokens >= c->context - 1 &&
-	       (int64_t)lim->n_blocks * lim->block_tokens >= c->context - 1 && lim->seq_blocks >= 1;
+	       lim->n_blocks >= most_blocks(c) && lim->seq_blocks >= 1;
 }
 
 static void *take(int64_t n, size_t size, bool *ok)
@@ -102,7 +114,8 @@ static bool create_arrays(struct sched *s)
 	s->account = take((int64_t)s->cfg.tenants + s->n_seq, sizeof(*s->account), &ok);
 	s->blocked = take(s->n_seq, sizeof(*s->blocked), &ok);
 	s->table = take_lines(lim->slots, sizeof(*s->table), &ok);
-	block = take((int64_t)lim->slots * lim->seq_blocks, sizeof(*block), &ok);
+	s->table_ints = (int64_t)KV_TABLE_INTS(lim->n_groups, lim->seq_blocks);
+	block = take(lim->slots * s->table_ints, sizeof(*block), &ok);
 	s->free_slot = take(lim->slots, sizeof(*s->free_slot), &ok);
 	s->taken = take(lim->slots, sizeof(*s->taken), &ok);
 	s->filled = take(lim->slots, sizeof(*s->filled), &ok);
@@ -131,8 +144,8 @@ static bool create_arrays(struct sched *s)
 	for (int32_t i = 0; i < s->n_guide; i++)
 		s->free_guide[s->n_free_guide++] = i;
 	for (int32_t i = 0; i < lim->slots; i++) {
-		s->table[i].group[0].block = block + (size_t)i * (size_t)lim->seq_blocks;
-		s->table[i].group[0].cap = lim->seq_blocks;
+		s->table[i].block = block + i * s->table_ints;
+		s->table[i].cap = lim->seq_blocks;
 		s->free_slot[s->n_free_slot++] = lim->slots - 1 - i;
 	}
 	return true;
@@ -143,7 +156,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 {
 	struct sched *s;
 
-	if (!config_works(cfg, ops) || !port_works(port) || !cfg->counters)
+	if (!config_works(cfg, kv, ops) || !port_works(port) || !cfg->counters)
 		return -EINVAL;
 	s = calloc(1, sizeof(*s));
 	if (!s)
@@ -154,6 +167,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->ops = ops;
 	s->b = b;
 	s->port = *port;
+	s->windows = kv_windows(kv);
 	if (!s->cfg.blocked_ns)
 		s->cfg.blocked_ns = BLOCKED_NS;
 	if (!s->cfg.silent_ns)
@@ -184,7 +198,7 @@ void sched_destroy(struct sched *s)
 		if (s->taken && s->taken[i])
 			kv_release(s->kv, &s->table[i]);
 	if (s->table)
-		free(s->table[0].group[0].block);
+		free(s->table[0].block);
 	for (int i = 0; i < DEPTH_MAX; i++)
 		free(s->flight[i].row);
 	free(s->seq);

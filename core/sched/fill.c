@@ -11,7 +11,7 @@
 #include "core/sched/impl.h"
 
 #define FILLED         (-1)
-#define ADMIT_CMDS     (SCHED_CMDS + 3) /* the request's own, HISTORY, BLOCKS; and one spare */
+#define ADMIT_CMDS     (SCHED_CMDS + 2) /* the request's own, HISTORY; one spare; BLOCKS come on top */
 #define DEMOTE_LOOK    64    /* cached blocks that kv_demote looks at */
 #define PROBE_BLOCKS   8     /* of a prompt in one batch while its speed is unknown */
 #define GIVE_UP        100   /* times blocked_ns: then a blocked sequence that the queue cannot take ends */
@@ -20,6 +20,12 @@
 static int32_t blocks_for(const struct sched *s, int32_t n_tokens)
 {
 	return (n_tokens + s->cfg.limits.block_tokens - 1) / s->cfg.limits.block_tokens;
+}
+
+/* The most tokens of a prompt that one batch computes. */
+static int32_t step_of(const struct sched *s)
+{
+	return s->knobs.chunk_max < s->knobs.batch_tokens ? s->knobs.chunk_max : s->knobs.batch_tokens;
 }
 
 /* How far K,V must be computed before q samples.  If q samples nothing, before it ends: the last
@@ -47,17 +53,21 @@ static void put_cmd(struct fill *x, enum sr_op op, int32_t slot, int32_t a, int3
 	b->n_words += n;
 }
 
+/* Tell the device the blocks that it does not know.  What a window has left, or never had, is not sent. */
 static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
-	int32_t n = t->group[0].n - q->sent;
 
-	if (n == 0)
-		return;
-	for (int32_t j = 0; j < n; j++)       /* n is mostly 1 */
-		x->b->word[x->b->n_words + j] = (uint32_t)t->group[0].block[q->sent + j];
-	put_cmd(x, SR_CMD_BLOCKS, q->slot, q->sent, n); /* of group 0, the only one */
-	q->sent = t->group[0].n;
+	for (int32_t g = 0; g < s->cfg.limits.n_groups && q->sent < t->n; g++) {
+		int32_t first = s->windows ? kv_first(s->kv, t, g) : 0, from = q->sent > first ? q->sent : first, n = t->n - from;
+		const int32_t *block = t->block + (int64_t)g * t->cap + from;
+
+		for (int32_t j = 0; j < n; j++)       /* n is mostly 1 */
+			x->b->word[x->b->n_words + j] = (uint32_t)block[j];
+		put_cmd(x, SR_CMD_BLOCKS, q->slot, from, n);
+		x->b->cmd[x->b->n_cmds - 1].group = g;
+	}
+	q->sent = t->n;
 }
 
 static void put_begin(struct fill *x, struct seq *q)
@@ -94,7 +104,7 @@ static bool follows_leader(struct sched *s, struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
 
-	if ((t->group[0].n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
 	    q->held >= q->known / s->cfg.limits.block_tokens)
 		return false;
 	name = kv_next(s->kv, t);
@@ -236,7 +246,7 @@ static bool preempt_youngest(struct sched *s, struct fill *x, const struct seq *
 	return other;
 }
 
-/* Take a block for the next token of q, if it needs one. */
+/* Take a block of each group for the next token of q. */
 static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 {
 	struct kv_table *t = &s->table[q->slot];
@@ -244,7 +254,9 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 
 	if (!ids_may_grow(s, q, q->planned))
 		return false;
-	while (room_for(s, q) < 1)
+	if (s->windows)
+		kv_slide(s->kv, t, q->planned);
+	while (room_for(s, q) < s->cfg.limits.n_groups)
 		if (!preempt_youngest(s, x, q))
 			return false;
 	r = kv_grow(s->kv, t, q->planned + 1);
@@ -309,8 +321,7 @@ PREFETCH void prefetch_rows(const struct sched *s, int32_t j)
 
 		if (q->planned == q->sent * s->cfg.limits.block_tokens) {
 			__builtin_prefetch(&s->table[q->slot], 1);
-			__builtin_prefetch(s->table[0].group[0].block +
-			                   (int64_t)q->slot * s->cfg.limits.seq_blocks + q->sent, 1);
+			__builtin_prefetch(s->table[0].block + (int64_t)q->slot * s->table_ints + q->sent, 1);
 		}
 	}
 }
@@ -375,7 +386,7 @@ static bool may_match(const struct sched *s, const struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 
 	return !s->knobs.no_prefix_cache && !q->score && !q->no_cache && !q->drawn &&
-	       t->group[0].n == t->published && q->planned == t->group[0].n * s->cfg.limits.block_tokens &&
+	       t->n == t->published && q->planned == t->n * s->cfg.limits.block_tokens &&
 	       q->planned + 1 < q->known;
 }
 
@@ -468,9 +479,11 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 
 	if (q->planned >= goal_of(s, q)) /* it waits for its guide */
 		return WHY_GUIDE;
-	if (c.n <= 0 || x->b->n_words + t->group[0].cap - q->sent > s->cfg.limits.words)
+	if (c.n <= 0 || x->b->n_words + (t->cap - q->sent) * s->cfg.limits.n_groups > s->cfg.limits.words)
 		return WHY_TOKENS;
-	if (blocks_for(s, q->planned + c.n) - t->group[0].n > room_for(s, q))
+	if (s->windows)
+		kv_slide(s->kv, t, q->planned);
+	if ((blocks_for(s, q->planned + c.n) - t->n) * s->cfg.limits.n_groups > room_for(s, q))
 		return WHY_KV;
 	if (!reserve_chunk(s, q, &c))
 		return note_blocked(s, x, q);
@@ -497,9 +510,10 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 static bool begin_again(struct sched *s, struct fill *x, struct seq *q)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
-	int64_t words = (int64_t)q->cmd[0].n + q->n_words + q->have + lim->seq_blocks;
+	int64_t words = (int64_t)q->cmd[0].n + q->n_words + q->have + (int64_t)lim->n_groups * lim->seq_blocks;
 
-	if (x->b->n_words + words > lim->words || x->b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
+	if (x->b->n_words + words > lim->words ||
+	    x->b->n_cmds + ADMIT_CMDS + lim->n_groups + lim->slots > lim->cmds)
 		return false;
 	s->guide[q->guide].again = false;
 	put_begin(x, q);
@@ -539,7 +553,7 @@ static void fill_prompts(struct sched *s, struct fill *x)
 		if (q->state != SEQ_RUNNING)
 			continue;
 		if (!q->drawn)
-			x->owed += blocks_for(s, q->known) - s->table[q->slot].group[0].n;
+			x->owed += kv_lacks(s->kv, &s->table[q->slot], q->known, step_of(s));
 		j++;
 	}
 }
@@ -559,12 +573,13 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 {
 	const struct sr_limits *lim = &s->cfg.limits;
 	const struct sr_batch *b = x->b;
-	int64_t words = (int64_t)q->cmd[0].n + q->n_words + (q->history ? q->have : 0) + lim->seq_blocks;
+	int64_t words = (int64_t)q->cmd[0].n + q->n_words + (q->history ? q->have : 0) +
+			(int64_t)lim->n_groups * lim->seq_blocks;
 
 	if (s->n_run >= s->knobs.max_seqs || !s->n_free_slot || b->n_rows >= lim->rows)
 		return WHY_SEQS;
 	if (b->n_tokens >= x->budget || b->n_words + words > lim->words ||
-	    b->n_cmds + ADMIT_CMDS + lim->slots > lim->cmds)
+	    b->n_cmds + ADMIT_CMDS + lim->n_groups + lim->slots > lim->cmds)
 		return WHY_TOKENS;
 	if (!ids_may_start(s, q))
 		return WHY_KV;
@@ -587,8 +602,9 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 	q->slot = s->free_slot[s->n_free_slot - 1];
 	t = &s->table[q->slot];
 	t->salt = q->salt;
-	t->owner = q->tenant;
+	t->owner = (int16_t)q->tenant;
 	t->at = q->head;
+	t->end = q->n_prompt / s->cfg.limits.block_tokens;
 	q->planned = 0;
 	if (may_match(s, q)) {
 		t->more = false;
@@ -600,7 +616,7 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 		need = q->planned + s->knobs.chunk_max;
 	if (s->knobs.first_chunk && need > (int64_t)q->planned + x->budget - x->b->n_tokens)
 		need = q->planned + x->budget - x->b->n_tokens;
-	lacking = blocks_for(s, (int32_t)need) - t->group[0].n - unowed(s, x, q);
+	lacking = kv_lacks(s->kv, t, (int32_t)need, step_of(s)) - unowed(s, x, q);
 	if (s->n_run == 0 || lacking <= 0)
 		return why;
 	kv_release(s->kv, t);
@@ -655,7 +671,7 @@ static int fill_admission(struct sched *s, struct fill *x)
 	if (late == FILLED && !(may_match(s, q) && follows_leader(s, q)))
 		late = fill_chunk(s, x, q);
 	if (!q->drawn)
-		x->owed += blocks_for(s, q->known) - s->table[q->slot].group[0].n;
+		x->owed += kv_lacks(s->kv, &s->table[q->slot], q->known, step_of(s));
 	if (late != FILLED)
 		hold_back(x, late);
 	return FILLED;

@@ -199,6 +199,8 @@ struct sched {
 	uint64_t n_aged;         /* places given by age */
 
 	struct kv_table *table;  /* [slots] */
+	int64_t  table_ints;     /* of the storage of one */
+	bool     windows;        /* a group has a window */
 	int32_t *free_slot, n_free_slot;
 	bool    *taken, *ended;  /* [slots]: has an owner; END is not yet sent to the device */
 	int32_t *ended_slot, n_ended;

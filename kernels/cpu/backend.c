@@ -258,7 +258,7 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), batch = lay_batch(b, NULL);
 	uint8_t *p;
 
-	assert(batch_groups_ok(&b->lim, (int64_t)b->kv_block));
+	assert(batch_one_group(&b->lim) && batch_groups_ok(&b->lim, (int64_t)b->kv_block));
 	b->kv_size = b->kv_block * ((size_t)b->lim.n_blocks + 1 + (size_t)b->lim.n_host_blocks);
 	b->kv_size = (b->kv_size + 4095) & ~(size_t)4095;
 	for (int i = 0; i < b->n_threads; i++) {

@@ -364,7 +364,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), pinned = lay_pinned(b, NULL);
 	size_t host = (size_t)b->lim.n_host_blocks * b->kv_block;
 
-	assert(batch_groups_ok(&b->lim, (int64_t)b->kv_block));
+	assert(batch_one_group(&b->lim) && batch_groups_ok(&b->lim, (int64_t)b->kv_block));
 	if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a stream") ||
 	    !cuda_ok(d, cudaStreamCreateWithFlags(&b->waiting, cudaStreamNonBlocking), "a stream") ||
 	    !device_memory(d, &b->weights, weights, "memory for weights") ||

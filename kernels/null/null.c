@@ -228,7 +228,8 @@ struct slot {                     /* two cache lines for a row of one token, a t
 	bool     live, has_last, told;
 	bool     gap;             /* a guided row drew nothing: core drops rows launched behind it */
 	int32_t  last;
-	int32_t *table, n_table;  /* [seq_blocks] */
+	int32_t *table;           /* [n_groups][seq_blocks] */
+	struct { int32_t from, n; } known[SR_GROUPS_MAX]; /* entries of each group's table that were sent */
 	int32_t  n_list[4];
 	uint64_t asked;           /* fold_asked() of sampling and lists */
 	uint32_t *list[4];
@@ -258,6 +259,7 @@ struct sr_backend {
 	struct slot *slot;            /* [slots] */
 	int32_t  shift;               /* block_tokens is 1 << shift */
 	struct kv_cell *kv;           /* [n_blocks][block_tokens] */
+	uint64_t *before;             /* the same for windows: the cell of the token before; else NULL */
 	uint64_t *host_kv;            /* [n_host_blocks][block_tokens] */
 	struct sr_masks masks;
 	void    *mask_memory;
@@ -310,7 +312,8 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->live = true;
 	s->has_last = s->told = s->gap = false;
 	s->last = 0;
-	s->n_words = s->n_ids = s->n_table = 0;
+	s->n_words = s->n_ids = 0;
+	memset(s->known, 0, sizeof(s->known));
 	s->seen = 0;
 	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
@@ -337,6 +340,18 @@ static void slot_saw(const struct sr_backend *b, struct slot *s, int32_t id, boo
 	s->seen += seen(id, answer);
 }
 
+/* A table grows without a hole, but a window's may begin anywhere. */
+static void slot_blocks(const struct sr_backend *b, struct slot *s, const struct sr_cmd *c, const uint32_t *w)
+{
+	int32_t *from = &s->known[c->group].from, *n = &s->known[c->group].n;
+
+	assert(c->a == *n || (c->a > *n && b->lim.group[c->group].window > 0));
+	if (c->a > *n)
+		*from = c->a;
+	memcpy(s->table + (int64_t)c->group * b->lim.seq_blocks + c->a, w, (size_t)c->n * sizeof(*w));
+	*n = c->a + c->n;
+}
+
 static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct sr_cmd *c)
 {
 	struct slot *s = &b->slot[c->slot];
@@ -358,9 +373,7 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 			slot_saw(b, s, (int32_t)w[i], i >= c->a);
 		break;
 	case SR_CMD_BLOCKS:
-		assert(c->a == s->n_table);
-		memcpy(s->table + c->a, w, (size_t)c->n * sizeof(*w));
-		s->n_table = c->a + c->n;
+		slot_blocks(b, s, c, w);
 		break;
 	case SR_CMD_END:
 		s->live = false;
@@ -409,6 +422,45 @@ static struct kv_cell *cell_at(const struct sr_backend *b, const struct slot *s,
 	return &b->kv[((size_t)s->table[p >> b->shift] << b->shift) + (size_t)(p & (b->lim.block_tokens - 1))];
 }
 
+/* The same of a group. */
+static struct kv_cell *cell_of(const struct sr_backend *b, const struct slot *s, int32_t group, int32_t p)
+{
+	const int32_t *table = s->table + (int64_t)group * b->lim.seq_blocks;
+
+	return &b->kv[((size_t)table[p >> b->shift] << b->shift) + (size_t)(p & (b->lim.block_tokens - 1))];
+}
+
+/* What groups hold of the tokens before position p is what was computed for them: all of it that the token at p
+ * reads.  A cell says which one came before it; the last one, c, is right if the answer is. */
+static void check_groups(const struct sr_backend *b, const struct slot *s, int32_t p, uint64_t c)
+{
+	for (int32_t g = 0; g < b->lim.n_groups; g++) {
+		int32_t window = b->lim.group[g].window, from = window > 0 && p >= window ? p - window + 1 : 0;
+		uint64_t now = c;
+
+		for (int32_t q = p - 1; q >= from; q--) {
+			const struct kv_cell *at = cell_of(b, s, g, q);
+
+			assert(q >> b->shift >= s->known[g].from && q >> b->shift < s->known[g].n);
+			assert(at->round != b->round && at->cell == now);
+			now = b->before[at - b->kv];
+		}
+	}
+}
+
+/* Store the cell of position p, which comes after the cell `before`, in every group but the first. */
+static void store_groups(struct sr_backend *b, const struct slot *s, int32_t p, uint64_t before, uint64_t c)
+{
+	for (int32_t g = 0; g < b->lim.n_groups; g++) {
+		struct kv_cell *to = cell_of(b, s, g, p);
+
+		assert(p >> b->shift >= s->known[g].from && p >> b->shift < s->known[g].n);
+		assert(g == 0 || to->round != b->round);
+		*to = (struct kv_cell){ c, b->round };
+		b->before[to - b->kv] = before;
+	}
+}
+
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
 	struct slot *s = &b->slot[r->slot];
@@ -417,20 +469,26 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 
 	assert(batch_row_ok(t, &b->lim, r));
 	assert(s->live && (r->token != SR_LAST || s->has_last || s->gap));
-	assert((int64_t)r->first + r->n <= (int64_t)s->n_table << b->shift);
+	assert((int64_t)r->first + r->n <= (int64_t)s->known[0].n << b->shift);
 	if (r->first > 0) {
 		const struct kv_cell *before = cell_at(b, s, r->first - 1);
 
 		assert(before->round != b->round); /* no row reads what another row of its batch writes */
 		c = before->cell;
+		if (b->before)
+			check_groups(b, s, r->first, c);
 	}
 	for (int32_t k = 0; k < r->n; k++) {
 		int32_t p = r->first + k, id = r->token == SR_LAST ? s->last : t->token[r->token + k];
 		struct kv_cell *to = cell_at(b, s, p);
 
+		uint64_t last = c;
+
 		assert(to->round != b->round);
 		c = cell(c, id, p);
 		*to = (struct kv_cell){ c, b->round };
+		if (b->before)
+			store_groups(b, s, p, last, c);
 		if (k < r->n_score)
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
 	}
@@ -520,7 +578,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 		return -ENOTSUP;
 	}
 	*out = (struct sr_need){ 0 };
-	out->slots = lim->slots * ((int64_t)lim->words * 4 + lim->seq_blocks * 4 +
+	out->slots = lim->slots * ((int64_t)lim->words * 4 + (int64_t)lim->n_groups * lim->seq_blocks * 4 +
 				   (int64_t)lim->seq_blocks * lim->block_tokens * 4);
 	out->pinned = (int64_t)(lay_batches(batch, setting.depth, lim, NULL) + lay_masks(&masks, lim, m->n_vocab, NULL));
 	/* The size of bf16 K and V of this model, so that a plan is like that of a real device.  Only 16 bytes
@@ -543,6 +601,7 @@ static void null_close(struct sr_backend *b)
 	free(b->batches);
 	free(b->slot);
 	free(b->kv);
+	free(b->before);
 	free(b->host_kv);
 	free(b->mask_memory);
 	free(b);
@@ -589,9 +648,11 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 	for (int32_t i = 0; b->slot && i < lim->slots; i++) {
 		b->slot[i].words = take(lim->words, sizeof(uint32_t), &ok);
 		b->slot[i].ids = take(b->context, sizeof(int32_t), &ok);
-		b->slot[i].table = take(lim->seq_blocks, sizeof(int32_t), &ok);
+		b->slot[i].table = take((int64_t)lim->n_groups * lim->seq_blocks, sizeof(int32_t), &ok);
 	}
 	b->kv = take(cells_n, sizeof(*b->kv), &ok);
+	if (!batch_one_group(lim))
+		b->before = take(cells_n, sizeof(*b->before), &ok);
 	b->host_kv = take(host_n, sizeof(*b->host_kv), &ok);
 	if (!ok)
 		goto full;

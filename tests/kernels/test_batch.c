@@ -132,12 +132,14 @@ static void test_copies(void **state)
 		assert_int_equal(batch_copy_ok(&limits, &cases[i].c), cases[i].ok);
 }
 
-/* One group of all layers is what every back end can hold; another plan of blocks is an error of core. */
+/* All groups have blocks of one size; another plan of blocks is an error of core. */
 static void test_groups(void **state)
 {
-	static const struct { int32_t n, window; int64_t planned; bool ok; } cases[] = {
-		{ 1, 0, 4096, true }, { 1, 0, 0, true }, { 0, 0, 4096, false }, { 2, 0, 4096, false },
-		{ 1, 512, 4096, false }, { 1, 0, 4095, false },
+	static const struct { int32_t n, window; int64_t planned; bool ok, one; } cases[] = {
+		{ 1, 0, 4096, true, true }, { 1, 0, 0, true, true }, { 0, 0, 4096, false, false },
+		{ 2, 0, 4096, true, false }, { 1, 512, 4096, true, false }, { 1, 0, 4095, false, true },
+		{ 1, -1, 4096, false, false }, { SR_GROUPS_MAX, 0, 4096, true, false },
+		{ SR_GROUPS_MAX + 1, 0, 4096, false, false },
 	};
 
 	(void)state;
@@ -145,8 +147,9 @@ static void test_groups(void **state)
 		struct sr_limits l = limits;
 
 		l.n_groups = cases[i].n;
-		l.group[0] = (struct sr_group){ cases[i].window, cases[i].planned };
+		l.group[0] = (struct sr_group){ .window = cases[i].window, .per_block = cases[i].planned };
 		assert_int_equal(batch_groups_ok(&l, 4096), cases[i].ok);
+		assert_int_equal(batch_one_group(&l), cases[i].one);
 	}
 }
 

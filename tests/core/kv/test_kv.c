@@ -26,7 +26,7 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
 /* A sequence with its own chunks and table, and ids by a formula: text 0, 1, .. differ. */
 struct text {
 	struct kv_chunk chunk[8];
-	int32_t block[32];
+	int32_t block[33];
 	struct kv_table t;
 };
 
@@ -38,7 +38,7 @@ static void text_make(struct text *x, int32_t text, uint64_t salt)
 		for (int j = 0; j < KV_CHUNK; j++)
 			x->chunk[i].id[j] = text * 1000 + i * KV_CHUNK + j;
 	}
-	x->t = (struct kv_table){ .group = { { .block = x->block, .cap = 32 } }, .salt = salt, .at = x->chunk };
+	x->t = (struct kv_table){ .block = x->block, .cap = 32, .salt = salt, .at = x->chunk };
 }
 
 static struct kv *make(int32_t n_blocks, int32_t n_host, int32_t copies)
@@ -101,7 +101,9 @@ static void test_create(void **state)
 		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } } }, 0 },
 		{ { 4, 0, 16, 0, { 0 }, 0, -1, { { 0 } } }, -EINVAL },
 		{ { 4, 0, 16, 0, { 0 }, 0, KV_GROUPS + 1, { { 0 } } }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 512 } } }, -EINVAL },   /* no window yet */
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { -1 } } }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } } }, 0 },
+		{ { 4, 1, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } } }, -EINVAL }, /* windows have no host tier */
 	};
 
 	(void)state;
@@ -140,7 +142,7 @@ static void test_grow(void **state)
 	kv_begin(kv, 0);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		assert_int_equal(kv_grow(kv, &x.t, steps[i].n), steps[i].want);
-		assert_int_equal(x.t.group[0].n, steps[i].blocks);
+		assert_int_equal(x.t.n, steps[i].blocks);
 		assert_int_equal(kv_available(kv), steps[i].available);
 		kv_check(kv);
 	}
@@ -374,7 +376,7 @@ static void test_pins(void **state)
 	assert_int_equal(kv_available(kv), 2);
 	kv_release(kv, &x.t);
 	assert_int_equal(kv_grow(kv, &y.t, 3 * B), -ENOSPC);
-	assert_int_equal(y.t.group[0].n, 0);
+	assert_int_equal(y.t.n, 0);
 	assert_int_equal(kv_grow(kv, &y.t, 2 * B), 0);
 	launched(kv);
 	assert_int_equal(kv_available(kv), 2);

@@ -82,6 +82,7 @@ static struct sim {
 	const struct sr_backend_ops *ops;
 	bool     open;                  /* new requests may come */
 	bool     guided;                /* some of them are guided */
+	bool     windows;               /* layers come in groups, most with windows */
 	int      load, slowness;
 	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since, guide_since; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
@@ -114,169 +115,8 @@ static uint64_t sim_clock(void *ctx)
 }
 
 #include "sim_guides.h"
-
-/* ---- the port: a ring per client --------------------------------------------------------------- */
-
-static int32_t cost(int32_t n_top)
-{
-	int32_t more = n_top > TOPS_HERE ? n_top - TOPS_HERE : 0;
-
-	return 1 + (more + TOPS_PER - 1) / TOPS_PER;
-}
-
-static bool port_room(void *ctx, void *client, uint32_t n)
-{
-	struct client *c = client;
-
-	(void)ctx;
-	return (uint32_t)(c->cap - c->used - c->reserved) >= n;
-}
-
-static uint32_t port_reserve(void *ctx, void *client, uint32_t least, uint32_t most)
-{
-	struct client *c = client;
-	uint32_t room = (uint32_t)(c->cap - c->used - c->reserved), n = room < most ? room : most;
-
-	(void)ctx;
-	assert(least >= 1 && least <= most);
-	if (n < least)
-		return 0;
-	c->reserved += (int32_t)n;
-	return n;
-}
-
-static void port_release(void *ctx, void *client, uint32_t n)
-{
-	struct client *c = client;
-
-	(void)ctx;
-	c->reserved -= (int32_t)n;
-	assert(n > 0 && c->reserved >= 0);
-}
-
-static struct request *request_of(struct client *c, uint64_t user_data)
-{
-	for (int i = 0; i < LIVE; i++)
-		if (c->r[i].live && c->r[i].user_data == user_data)
-			return &c->r[i];
-	return NULL;
-}
-
-/* The state of the ids before e's. */
-static const struct sr_null_text *read_to(struct request *r, int32_t n)
-{
-	sr_null_read(&r->text, r->as.n_prompt, r->ids, n);
-	return &r->text;
-}
-
-/* Nothing else was possible. */
-static void check_forced(const struct request *r, const struct sched_event *e)
-{
-	assert(e->logprob == 0 && e->rank == (r->n_top > 0) && e->n_top == r->n_top);
-	for (int32_t k = 0, other = 0; k < r->n_top; k++) {
-		other += k > 0 && other == e->id;
-		assert(e->top[k].id == (k ? other : e->id) && (k ? e->top[k].logprob < -9000 : e->top[k].logprob == 0));
-		other += k > 0;
-	}
-	guided.forced++;
-}
-
-static void check_numbers(struct request *r, const struct sched_event *e, int32_t n_top)
-{
-	const struct sr_null_text *before = read_to(r, e->position);
-
-	assert(e->logprob == sr_null_logprob(before, e->id));
-	assert(e->rank == 1 && e->n_top == n_top);
-	for (int32_t k = 0; k < n_top; k++) {
-		struct sr_top t = sr_null_top(before, e->id, k, VOCAB);
-
-		assert(e->top[k].id == t.id && e->top[k].logprob == t.logprob);
-	}
-}
-
-static void check_token(struct request *r, const struct sched_event *e)
-{
-	bool stops = false;
-
-	assert(e->position == r->n && e->position < r->n_prompt + r->max_tokens && !r->finish);
-	assert(!r->score || r->scored == r->n_prompt - 1);
-	if (r->guides->on) {
-		int32_t index = r->n - r->n_prompt;
-		bool forced = index < r->guides->told && r->guides->at[index].kind == SR_GUIDE_IS;
-
-		assert(e->id == guided_id(r->guides, index, &r->as, r->ids, read_to(r, r->n)));
-		if (forced)
-			check_forced(r, e);
-		else
-			check_numbers(r, e, r->n_top);
-		guided_heard(r->guides, index, e->id);
-	} else {
-		assert(e->id == sr_null_draw(&r->as, r->ids, read_to(r, r->n)));
-		check_numbers(r, e, r->n_top);
-	}
-	for (int32_t i = 0; i < r->as.n_list[SR_LIST_STOP]; i++)
-		stops |= (int32_t)r->stop[i] == e->id;
-	if (stops && (e->position >= r->as.sampling.min_position || r->guides->on))
-		r->finish = SCHED_STOP;
-	else if (e->position + 1 == r->n_prompt + r->max_tokens)
-		r->finish = SCHED_LENGTH;
-	assert(e->last == r->finish);
-	r->ids[r->n++] = e->id;
-	sim.n_tokens++;
-}
-
-static void check_end(struct request *r, const struct sched_event *e)
-{
-	int32_t needed = r->max_tokens ? r->n_prompt : r->n_prompt - 1;
-
-	assert(e->position == r->n);
-	if (r->finish)
-		assert(e->finish == r->finish);
-	else if (e->finish == SCHED_LENGTH)
-		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
-	else
-		assert(e->finish < 0);
-	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt + r->guides->on);
-	if (e->finish > 0) {
-		assert(e->preempted || e->cached + e->computed == needed || (r->guides->on && e->last == 0));
-		assert(e->scheduled || needed == 0);
-	}
-	if (e->finish == -ETIME)
-		assert(r->deadline && r->deadline <= sim.now);
-	if (e->finish == -EDOM || e->finish == -ETIMEDOUT)
-		assert(r->guides->on && guided_id(r->guides, r->n - r->n_prompt, &r->as, r->ids, read_to(r, r->n)) ==
-		       (e->finish == -EDOM ? SR_NO_ID : SR_MISS));
-	guided.edom += e->finish == -EDOM;
-	guided.silent += e->finish == -ETIMEDOUT;
-	total_ends[e->finish == SCHED_STOP ? 0 : e->finish == SCHED_LENGTH ? 1 :
-		   e->finish == -ECANCELED ? 2 : e->finish == -ETIME ? 3 :
-		   e->finish == -EDOM || e->finish == -ETIMEDOUT ? 5 : 4]++;
-	r->live = false;
-}
-
-static void port_emit(void *ctx, void *client, const struct sched_event *e)
-{
-	struct client *c = client;
-	struct request *r = request_of(c, e->user_data);
-	int32_t n = e->kind == SCHED_END ? 1 : cost(e->n_top);
-
-	(void)ctx;
-	assert(r);
-	c->reserved -= n;
-	c->used += n;
-	assert(c->reserved >= 0 && c->used + c->reserved <= c->cap);
-	if (e->kind == SCHED_SCORED) {
-		assert(r->score && !e->last && e->position == r->scored + 1 && e->id == r->ids[e->position]);
-		check_numbers(r, e, r->n_prompt_top);
-		r->scored++;
-		sim.n_scored++;
-	} else if (e->kind == SCHED_TOKEN) {
-		check_token(r, e);
-	} else {
-		check_end(r, e);
-		c->n_live--;
-	}
-}
+#include "sim_port.h"
+#include "sim_windows.h"
 
 /* ---- what happens --------------------------------------------------------------------------------- */
 
@@ -535,7 +375,7 @@ static void make_config(void)
 	}
 }
 
-static void sim_open(uint64_t seed, bool with_guides)
+static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 {
 	static const double paces[] = { 0, 0.5, 3 };
 	struct sched_port port = { .room = port_room, .reserve = port_reserve, .release = port_release,
@@ -546,6 +386,7 @@ static void sim_open(uint64_t seed, bool with_guides)
 
 	memset(&sim, 0, sizeof(sim));
 	sim.guided = with_guides;
+	sim.windows = with_windows;
 	sim.rng = seed * 0x2545f4914f6cdd1du;
 	sim.now = 1000;
 	sim.next_user_data = 1;
@@ -553,6 +394,8 @@ static void sim_open(uint64_t seed, bool with_guides)
 	sim.load = between(1, 6);
 	sim.slowness = between(1, 5);
 	make_config();
+	if (with_windows)
+		make_windows();
 	for (int32_t n = 0; n <= SR_TOP_MAX; n++)
 		port.cost[n] = (uint8_t)cost(n);
 	sim.cfg.limits.worked = below(3) == 0;
@@ -562,7 +405,10 @@ static void sim_open(uint64_t seed, bool with_guides)
 	sim.ops = sr_null_ops();
 	struct kv_config kc = { .n_blocks = sim.cfg.limits.n_blocks, .n_host = sim.cfg.limits.n_host_blocks,
 				.block_tokens = sim.cfg.limits.block_tokens, .copies = sim.cfg.limits.copies,
-				.key = { seed, ~seed }, .n_owners = sim.cfg.tenants };
+				.key = { seed, ~seed }, .n_owners = sim.cfg.tenants,
+				.n_groups = sim.cfg.limits.n_groups };
+	for (int32_t g = 0; g < kc.n_groups; g++)
+		kc.group[g].window = sim.cfg.limits.group[g].window;
 	assert(kv_create(&sim.kv, &kc) == 0);
 	assert(sim.ops->open(&sim.b, &model, NULL, &sim.cfg.limits, err, sizeof(err)) == 0);
 	assert(sched_create(&sim.s, &sim.cfg, sim.kv, sim.ops, sim.b, &port) == 0);
@@ -594,6 +440,8 @@ static void sim_close(void)
 	total.out += k.copies_out;
 	total.evicted += k.evictions;
 	total.held += sim.n.prefix_waits;
+	if (sim.windows)
+		count_windows(&k, st.cached_tokens);
 	guided.misses += sim.n.guide_misses;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
@@ -688,12 +536,12 @@ static void check_rings(void)
 	}
 }
 
-static void play(uint64_t seed, int steps, bool with_guides)
+static void play(uint64_t seed, int steps, bool with_guides, bool with_windows)
 {
 	int idle = 0;
 
 	seed_now = seed;
-	sim_open(seed, with_guides);
+	sim_open(seed, with_guides, with_windows);
 	for (int n = 0; n < steps || sched_busy(sim.s); n++) {
 		int work;
 
@@ -750,7 +598,7 @@ static void test_seeds(void **state)
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		signal(signals[i], say_seed); /* here, because cmocka sets its own between tests */
 	for (uint64_t seed = first; seed <= last; seed++) {
-		play(seed, STEPS, false);
+		play(seed, STEPS, false, false);
 		tokens += sim.n_tokens;
 		scored += sim.n_scored;
 	}
@@ -780,7 +628,7 @@ static void test_guided_seeds(void **state)
 	(void)state;
 	memset(total_ends, 0, sizeof(total_ends));
 	for (uint64_t seed = first; seed < first + n; seed++)
-		play(seed, STEPS, true);
+		play(seed, STEPS, true, false);
 	printf("%ju seeds with guides: ends: %ju stop, %ju length, %ju cancelled, %ju late, %ju without an id, %ju "
 	       "without a guide; misses %ju, forced ids %ju, lies %ju, steps times sequences aside %ju, held without "
 	       "a guide at most %ju ns\n", n, total_ends[0], total_ends[1], total_ends[2], total_ends[3], guided.edom,
@@ -791,9 +639,24 @@ static void test_guided_seeds(void **state)
 	assert_int_equal(total_ends[4], 0);
 }
 
+/* The same with layers in groups that look back differently. */
+static void test_window_seeds(void **state)
+{
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS;
+
+	(void)state;
+	memset(total_ends, 0, sizeof(total_ends));
+	for (uint64_t seed = first; seed < first + n; seed++)
+		play(seed, STEPS, seed % 4 == 0, true);
+	say_windows(n);
+	assert_int_equal(total_ends[4], 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds),
+					    cmocka_unit_test(test_window_seeds) };
 
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
