@@ -68,7 +68,7 @@ static const char *separator_of(struct schema *s, const json_t *guidance, const 
 	return text;
 }
 
-/* llguidance's settings in a schema's root: whether there is whitespace, which, and the separators without. */
+/* llguidance's settings in a schema's root: whether there is whitespace, which, and separators. */
 static void read_guidance(struct schema *s, const json_t *root, struct layout *y)
 {
 	const json_t *guidance = json_object_get(root, "x-guidance"), *v;
