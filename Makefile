@@ -8,6 +8,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
 #	make bench-grammar    masks of grammars beside xgrammar and llguidance
@@ -408,6 +409,13 @@ schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_suite.py $(BUILD) $(SUITE)
 	tests/schema_random.py $(BUILD) 12000 5
 	tests/schema_random.py $(BUILD) 500 101 --hypothesis
+
+# Tiny models of every family, with the best table of kernels and with plain C, and whole in CUDA emulation.
+.PHONY: families
+families: $(BUILD)/tests/test_models $(BUILD)/tests/test_models_cuda
+	$(BUILD)/tests/test_models
+	SLIPRING_CPU=plain $(BUILD)/tests/test_models
+	SLIPRING_FAMILIES=all $(BUILD)/tests/test_models_cuda
 
 # The logits to which tiny models of every family are held.  RECORD_PY: a Python with torch and transformers 5.19.
 # LLAMA_CPP: its source, whose converter shows how a GGUF is made of a directory.

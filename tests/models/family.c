@@ -189,20 +189,22 @@ static double log_sum(const float *x, int32_t n, double *most)
 	return log(sum) + max;
 }
 
-double family_differs(struct drive *d, const struct family *f)
+double family_differs(struct drive *d, const struct family *f, int32_t tokens)
 {
 	double most = 0, worst = 0;
 	int at[2];
 
 	for (int i = 0; i < 2; i++) {
+		int32_t n = f->prompt[i].n < tokens ? f->prompt[i].n : tokens;
+
 		drive_begin(d, i, NULL);
 		drive_range(d, i, 8 * i, 8);
-		at[i] = drive_row(d, i, 0, f->prompt[i].ids, f->prompt[i].n, f->prompt[i].n, 0);
+		at[i] = drive_row(d, i, 0, f->prompt[i].ids, n, n, 0);
 		d->batch->row[i].n_top = SR_TOP_MAX;
 	}
 	drive_step(d);
 	for (int i = 0; i < 2; i++)
-		for (int32_t r = 0; r < f->prompt[i].n_rows; r++) {
+		for (int32_t r = 0; r < f->prompt[i].n_rows && f->prompt[i].at[r] < tokens; r++) {
 			const float *want = f->prompt[i].row[r];
 			int result = at[i] + f->prompt[i].at[r];
 			const struct sr_result *got = &d->batch->result[result];

@@ -6,11 +6,11 @@
 
 #include <stdint.h>
 
-#include "tests/rig/drive.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "tests/rig/drive.h"
 
 #define FAMILY_TOKENS 128          /* most of a prompt */
 #define FAMILY_ROWS   8            /* recorded rows of logits of a prompt */
@@ -39,8 +39,9 @@ void family_free(struct family *f);       /* and its files */
 int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *path, int32_t kv_type,
                 int32_t threads);
 
-/* Run both prompts.  Returns the largest difference of a log-probability, over the largest recorded logit. */
-double family_differs(struct drive *d, const struct family *f);
+/* Run both prompts, `most` tokens of each.  Returns the largest difference of a log-probability, over the largest
+ * recorded logit. */
+double family_differs(struct drive *d, const struct family *f, int32_t most);
 
 #ifdef __cplusplus
 }

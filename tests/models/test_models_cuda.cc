@@ -1,0 +1,114 @@
+/* LINK: @cuda @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/family.c kernels/cuda/[a-z]*.cu -ljansson -luring */
+/* test_models_cuda.cc - tiny models of every family on the CUDA back end, whose kernels run on the CPU (tests/emu):
+ * log-probabilities beside those of transformers.  Activations and the cache are bf16 there, so the bound is that of
+ * bf16: it catches what is missing or in the wrong place, not what is rounded.  What runs is the last cell of the
+ * rows in docs/model.md; SLIPRING_WRITE=1 writes it.  test_models_cuda NAME .. runs some.  Nine tokens of a prompt
+ * are computed; SLIPRING_FAMILIES=all (make families) computes all of them.
+ */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/models/family.h"
+
+#define BOUND 0.06                 /* of the largest logit; models of random weights in bf16 differ by 0.01 to 0.04 */
+
+struct row {
+	char *name;
+	const char *cell;
+};
+
+static void test_model(void **state)
+{
+	struct row *row = (struct row *)*state;
+	struct family *f = family_make(row->name);
+	struct drive d = {};
+	const char *path = *f->file ? f->file : f->hf;
+	int rc = family_open(&d, sr_backend_get(SR_BACKEND_VERSION), path, SR_KV_BF16, 0);
+
+	if (rc) {
+		printf("%s: refused: %s\n", row->name, d.err);
+		assert_int_equal(rc, -ENOTSUP);
+		assert_null(strchr(d.err, '\n'));
+	} else {
+		double differs = family_differs(&d, f, getenv("SLIPRING_FAMILIES") ? FAMILY_TOKENS : 9);
+
+		printf("%s: %.1e\n", row->name, differs);
+		drive_close(&d);
+		if (!(differs <= BOUND))
+			fail_msg("%s: a log-probability differs by %.2g of the largest logit; %.2g is allowed", f->name,
+			         differs, BOUND);
+	}
+	family_free(f);
+	row->cell = rc ? "refused" : "yes";
+}
+
+static std::string read_page(const char *path)
+{
+	FILE *in = fopen(path, "r");
+	std::string text(1 << 20, 0);
+
+	assert_non_null(in);
+	text.resize(fread(&text[0], 1, text.size(), in));
+	fclose(in);
+	return text;
+}
+
+/* The last cell of each row is as found. */
+static void test_table(void **state)
+{
+	static const char page[] = "docs/model.md";
+	std::string text = read_page(page);
+
+	for (const struct row *row = (const struct row *)*state; row->name; row++) {
+		size_t begin = text.find(std::string("\n| ") + row->name + " | `"), end, cell;
+
+		if (!row->cell || begin == std::string::npos)
+			fail_msg("%s failed, or has no row in %s: test_models writes it", row->name, page);
+		end = text.find('\n', begin + 1);
+		cell = text.rfind("| ", end - 3) + 2;
+		if (getenv("SLIPRING_WRITE"))
+			text.replace(cell, end - 2 - cell, row->cell);
+		else if (text.compare(cell, end - 2 - cell, row->cell) != 0)
+			fail_msg("%s is not \"%s\" in %s: SLIPRING_WRITE=1 writes it", row->name, row->cell, page);
+	}
+	if (getenv("SLIPRING_WRITE")) {
+		FILE *out = fopen(page, "w");
+
+		assert_non_null(out);
+		assert_int_equal(fwrite(text.data(), 1, text.size(), out), text.size());
+		fclose(out);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc - 1, rc;
+	char **names = argc > 1 ? argv + 1 : family_names(&n);
+	std::vector<struct row> rows;
+	std::vector<struct CMUnitTest> tests;
+
+	for (int i = 0; i < n; i++)
+		rows.push_back({ names[i], nullptr });
+	rows.push_back({ nullptr, nullptr });
+	for (int i = 0; i < n; i++)
+		tests.push_back({ names[i], test_model, nullptr, nullptr, &rows[(size_t)i] });
+	if (argc == 1)
+		tests.push_back({ "table", test_table, nullptr, nullptr, &rows[0] });
+	rc = _cmocka_run_group_tests("models on CUDA", tests.data(), tests.size(), nullptr, nullptr);
+	for (int i = 0; argc == 1 && i < n; i++)
+		free(names[i]);
+	if (argc == 1)
+		free(names);
+	return rc;
+}
