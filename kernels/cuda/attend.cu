@@ -55,7 +55,7 @@ void angles(struct dev *d, int T)
 		if (r->dims && sr_rope_like(d->m, i) == i && !d->fault.lost)
 			cuda_ok(d, start(angles_kernel, T, 32, 0, d->stream,
 				(const struct batch_token *)d->batch.list.token, d->act.freq[i],
-				r->dims / 2, r->kind == SR_ROPE_YARN ? r->magnitude : 1.0f, d->act.angle[i]), "angles");
+				r->dims / 2, sr_rope_magnitude(r), d->act.angle[i]), "angles");
 	}
 }
 
@@ -68,7 +68,11 @@ struct rope_args {
 	int32_t dims, by_pairs;
 	const float *qn, *kn;
 	float eps;
+	int32_t qk_norm, v_norm;     /* as sr_attn's */
+	float heat;
+	int32_t heat_from, heat_add;
 	int32_t n_heads, n_kv_heads, head_dim;
+	int32_t k_heads, v_heads;    /* of a row; 0: it has none.  k_heads without v_heads: values are keys */
 	const int32_t *table;
 	int32_t table_cap;
 	unsigned char *kv;
@@ -84,32 +88,74 @@ static float scale_or_1(const struct dev *d, float scale)
 	return d->kv.f8 && scale > 0 ? scale : 1;
 }
 
-/* One warp normalizes and rotates head[E] into to[E]. */
-static __device__ void rope_head(const struct rope_args &a, const float2 *angle, const float *norm,
-	float *head, bf16 *to)
+/* 1 / rms of head[E], in every lane. */
+static __device__ float rms_of_head(const struct rope_args &a, const float *head)
+{
+	float sum = 0;
+
+	for (int i = (int)threadIdx.x % 32; i < a.head_dim; i += 32)
+		sum += head[i] * head[i];
+	return 1 / sqrtf(warp_sum(sum) / (float)a.head_dim + a.eps);
+}
+
+/* A warp multiplies head[E] by a number and weights; w NULL: none. */
+static __device__ void scale_head(const struct rope_args &a, float by, const float *w, float *head)
+{
+	for (int i = (int)threadIdx.x % 32; i < a.head_dim; i += 32)
+		head[i] = head[i] * by * (w ? w[i] : 1);
+	__syncwarp();
+}
+
+/* A warp normalizes and rotates head[E].  w: weights of its norm, or NULL.  row_by: 1 / rms of the row that it
+ * is part of (SR_QK_ROW). */
+static __device__ void turn_head(const struct rope_args &a, const float2 *angle, const float *w, float row_by,
+	float *head)
 {
 	int lane = (int)threadIdx.x % 32, half = a.dims / 2;
+	bool row = a.qk_norm & SR_QK_ROW, late = a.qk_norm & SR_QK_LATE, own = !row && (w || a.qk_norm & SR_QK_BARE);
 
-	if (norm) {
-		float sum = 0;
-
-		for (int i = lane; i < a.head_dim; i += 32)
-			sum += head[i] * head[i];
-		sum = 1 / sqrtf(warp_sum(sum) / (float)a.head_dim + a.eps);
-		for (int i = lane; i < a.head_dim; i += 32)
-			head[i] = head[i] * sum * norm[i];
-	}
-	__syncwarp();
+	if (row || (own && !late))
+		scale_head(a, row ? row_by : rms_of_head(a, head), w, head);
 	for (int i = lane; i < half; i += 32) {
-		int u = a.by_pairs ? 2 * i : i, w = a.by_pairs ? 2 * i + 1 : i + half;
+		int u = a.by_pairs ? 2 * i : i, v = a.by_pairs ? 2 * i + 1 : i + half;
 		float2 cs = angle[i];
+		float x = head[u], y = head[v];
 
-		to[u] = bf16_of(head[u] * cs.x - head[w] * cs.y);
-		to[w] = bf16_of(head[u] * cs.y + head[w] * cs.x);
+		head[u] = x * cs.x - y * cs.y;
+		head[v] = x * cs.y + y * cs.x;
 	}
-	for (int i = a.dims + lane; i < a.head_dim; i += 32)
-		to[i] = bf16_of(head[i]);
 	__syncwarp();
+	if (own && late)
+		scale_head(a, rms_of_head(a, head), w, head);
+}
+
+/* 1 / rms of n elements, in every thread. */
+static __device__ float rms_of(const bf16 *x, int32_t n, float eps, float *scratch)
+{
+	float sum = 0;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += 32 * ROPE_WARPS)
+		sum += f32_of(x[i]) * f32_of(x[i]);
+	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
+}
+
+/* A warp stores head[E] times `by`, rounded to bf16, as K or V of KV head g. */
+static __device__ void store_head(const struct rope_args &a, const struct batch_token &k, int g, bool value,
+	const float *head, float by)
+{
+	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
+	size_t to = kv_at(a.kv_half, a.n_layers, a.n_kv_heads, block, a.layer, g) + (value ? a.kv_half : 0) +
+		(size_t)(k.position % BLOCK * a.head_dim);
+	float scale = value ? a.v_scale : a.k_scale;
+
+	for (int i = (int)threadIdx.x % 32; i < a.head_dim; i += 32) {
+		bf16 v = bf16_of(head[i] * by);
+
+		if (a.f8)
+			a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(v) / scale);
+		else
+			((bf16 *)a.kv)[to + (size_t)i] = v;
+	}
 }
 
 /* A block per token, a warp per head. */
@@ -118,36 +164,53 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	float *head = (float *)shared + warp * a.head_dim;
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, E = a.head_dim;
+	int heads = a.n_heads + a.k_heads + a.v_heads;
+	float *head = (float *)shared + ROPE_WARPS + warp * E, q_by = 1, k_by = 1, heat = 1;
 	struct batch_token k = a.token[blockIdx.x];
-	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)((a.n_heads + 2 * a.n_kv_heads) * a.head_dim);
+	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)(heads * E);
 	const float2 *angle = a.angle + (size_t)blockIdx.x * (size_t)(a.dims / 2);
-	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
 
-	for (int h = warp; h < a.n_heads + 2 * a.n_kv_heads; h += ROPE_WARPS) {
-		bf16 *x = row + h * a.head_dim;
-		bool key = h >= a.n_heads && h < a.n_heads + a.n_kv_heads, value = h >= a.n_heads + a.n_kv_heads;
-
-		if (!value) {
-			for (int i = lane; i < a.head_dim; i += 32)
-				head[i] = f32_of(x[i]);
-			rope_head(a, angle, key ? a.kn : a.qn, head, x);
-		}
-		if (key || value) {
-			int g = (h - a.n_heads) % a.n_kv_heads;
-			float scale = key ? a.k_scale : a.v_scale;
-			size_t to = kv_at(a.kv_half, a.n_layers, a.n_kv_heads, block, a.layer, g) +
-				(value ? a.kv_half : 0) + (size_t)(k.position % BLOCK * a.head_dim);
-
-			for (int i = lane; i < a.head_dim; i += 32) {
-				if (a.f8)
-					a.kv[to + (size_t)i] = (unsigned char)e4m3_of(f32_of(x[i]) / scale);
-				else
-					((bf16 *)a.kv)[to + (size_t)i] = x[i];
-			}
-		}
+	if (a.qk_norm & SR_QK_ROW) {
+		q_by = rms_of(row, a.n_heads * E, a.eps, (float *)shared);
+		if (a.k_heads)
+			k_by = rms_of(row + a.n_heads * E, a.k_heads * E, a.eps, (float *)shared);
+		__syncthreads(); /* all have read the row before a head of it is written */
 	}
+	if (a.heat != 0)
+		heat += a.heat * logf((float)(1 + (k.position + a.heat_add) / a.heat_from));
+	for (int h = warp; h < heads; h += ROPE_WARPS) {
+		bool query = h < a.n_heads, value = h >= a.n_heads + a.k_heads;
+		int g = h - a.n_heads - (value ? a.k_heads : 0), of_row = a.qk_norm & SR_QK_ROW ? (query ? h : g) * E : 0;
+		const float *w = query ? a.qn : a.kn;
+		bf16 *x = row + h * E;
+
+		for (int i = lane; i < E; i += 32)
+			head[i] = f32_of(x[i]);
+		__syncwarp();
+		if (value || (!query && !a.v_heads))
+			store_head(a, k, g, true, head, a.v_norm ? rms_of_head(a, head) : 1);
+		if (value)
+			continue;
+		__syncwarp(); /* keys that are values: head is stored before it turns */
+		turn_head(a, angle, w ? w + of_row : NULL, query ? q_by : k_by, head);
+		for (int i = lane; i < E; i += 32)
+			x[i] = bf16_of(query ? head[i] * heat : head[i]);
+		if (!query)
+			store_head(a, k, g, false, head, 1);
+		__syncwarp(); /* head is read before the next one is loaded */
+	}
+}
+
+/* KV heads in a row of QKV, of keys and of values; l < 0: it has only queries. */
+static int32_t k_heads(const struct sr_attn *kind, int l)
+{
+	return l < 0 ? 0 : kind->n_kv_heads;
+}
+
+static int32_t v_heads(const struct sr_attn *kind, int l)
+{
+	return l < 0 || kind->k_is_v ? 0 : kind->n_kv_heads;
 }
 
 void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
@@ -164,21 +227,29 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.qn = qn ? qn->vec : NULL;
 	a.kn = kn ? kn->vec : NULL;
 	a.eps = eps;
+	a.qk_norm = kind->qk_norm;
+	a.v_norm = kind->v_norm;
+	a.heat = kind->heat;
+	a.heat_from = kind->heat_from;
+	a.heat_add = kind->heat_add;
 	a.n_heads = kind->n_heads;
 	a.n_kv_heads = kind->n_kv_heads;
 	a.head_dim = kind->head_dim;
+	a.k_heads = k_heads(kind, l);
+	a.v_heads = v_heads(kind, l);
 	a.table = d->slots.table;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv.base;
 	a.f8 = d->kv.f8;
-	a.k_scale = scale_or_1(d, m->layer[l].k_scale);
-	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
+	a.k_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].k_scale);
+	a.v_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].v_scale);
 	a.kv_half = d->kv.half;
 	a.n_layers = m->n_layers;
 	a.layer = l;
+	d->attend.q_width = (a.n_heads + a.k_heads + a.v_heads) * a.head_dim;
 	if (!d->fault.lost)
 		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
-			ROPE_WARPS * (size_t)kind->head_dim * sizeof(float),
+			ROPE_WARPS * (size_t)(kind->head_dim + 1) * sizeof(float),
 			d->stream, a), "rope_store");
 }
 
@@ -186,6 +257,7 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 
 struct attend_args {
 	const bf16 *qkv;
+	int32_t width;               /* elements of a row of qkv */
 	bf16 *out;
 	const struct batch_token *token;
 	const struct attend_piece *piece;
@@ -200,7 +272,8 @@ struct attend_args {
 	int32_t n_layers, layer;
 	float scale, cap;            /* includes the scale of K */
 	float v_scale;               /* applied to the output */
-	int32_t window;
+	const float *sink;           /* [n_heads], or NULL */
+	int32_t window, chunk;
 };
 
 /* Sixteen rows: lane i has rows i / 4 and i / 4 + 8, with h = 0 and 1. */
@@ -218,13 +291,12 @@ template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, 
 	bool there = r < n_rows;
 	int32_t token = t0 + (there ? r / a.heads : 0);
 	int32_t at = a.token[token].position;
-	const bf16 *q = a.qkv + (size_t)token * (size_t)((a.n_heads + 2 * a.n_kv_heads) * E) +
-		(size_t)((g * a.heads + r % a.heads) * E);
+	const bf16 *q = a.qkv + (size_t)token * (size_t)a.width + (size_t)((g * a.heads + r % a.heads) * E);
 
 	w.most[h] = NONE;
 	w.sum[h] = 0;
 	w.high[h] = there ? at : -1;
-	w.low[h] = a.window && at >= a.window ? at - a.window + 1 : 0;
+	w.low[h] = first_read(a.window, a.chunk, at);
 #pragma unroll
 	for (int k = 0; k < E / 16; k++) {
 		const uint32_t *from = (const uint32_t *)(q + 16 * k + (F8 ? 4 : 2) * t);
@@ -443,6 +515,7 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 			o += f * row[e];
 		}
 		if (k.pieces == 1) {
+			sum += sink_share(a.sink, head, most);
 			a.out[(size_t)k.t * (size_t)(a.n_heads * E) + (size_t)(head * E + e)] =
 				bf16_of(o * a.v_scale / sum);
 			continue;
@@ -500,6 +573,7 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 				if (E % 32 == 0 || lane < E)
 					o[j] += f * p[lane + 32 * j];
 		}
+		sum += sink_share(a.sink, g * a.heads + r, most);
 #pragma unroll
 		for (int j = 0; j < EACH; j++)
 			if (E % 32 == 0 || lane < E)
@@ -586,6 +660,7 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 
 		if (w.high[h] < 0)
 			continue;
+		w.sum[h] += sink_share(a.sink, g * a.heads + r % a.heads, w.most[h]);
 		for (int n = 0; n < E / 8; n += 2) {
 			float per = a.v_scale / w.sum[h];
 			float a0 = w.o[n][2 * h] * per, a1 = w.o[n][2 * h + 1] * per;
@@ -619,8 +694,7 @@ attend_run(struct attend_args a)
 		return;
 	for (int h = 0; h < 2; h++)
 		begin_row<E, F8>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
-	if (a.window && first.position >= a.window)
-		from = (first.position - a.window + 1) / S::TOKENS * S::TOKENS;
+	from = first_read(a.window, a.chunk, first.position) / S::TOKENS * S::TOKENS;
 	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
 	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* of 16 rows; rows that do not
 	                                                                        exist are masked */
@@ -687,13 +761,14 @@ template <int E, bool F8> static void attend_as(struct dev *d, const struct atte
 			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
 }
 
-void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *, int T)
+void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *sinks, int T)
 {
 	const struct sr_model *m = d->m;
 	struct attend_args a = {};
 
 	(void)T;
 	a.qkv = (const bf16 *)d->act.place[P_QKV];
+	a.width = d->attend.q_width;
 	a.out = (bf16 *)d->act.place[P_A];
 	a.token = d->batch.list.token;
 	a.piece = d->batch.list.piece;
@@ -713,8 +788,10 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = kind->cap;
 	a.window = kind->window;
+	a.chunk = kind->chunk;
+	a.sink = sinks ? sinks->vec : NULL;
 	if (d->batch.step.n_runs && !d->fault.lost && hopper_attends(d))
-		hopper_attend(d, l, kind);
+		hopper_attend(d, l, kind, a.sink);
 #define CALL(W) if (kind->head_dim == W) d->kv.f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL

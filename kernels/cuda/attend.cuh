@@ -27,7 +27,22 @@ static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, in
 struct attend_sums {
 	float *part;                 /* [most_pieces][n_heads][head_dim + 2]: o, then max and sum */
 	uint32_t *joined;            /* [most_pieces][n_kv_heads] finished pieces of a token; 0 between kernels */
+	int32_t q_width;             /* elements of a row of QKV: layers that read another's cache have no k, v */
 };
+
+/* The first position that the query at position p reads. */
+static inline __host__ __device__ int32_t first_read(int32_t window, int32_t chunk, int32_t p)
+{
+	int32_t from = window && p >= window ? p - window + 1 : 0, begun = chunk ? p / chunk * chunk : 0;
+
+	return begun > from ? begun : from;
+}
+
+/* What a head's sink adds to the sum of 2^(score - most); a sink has no value.  sink NULL: nothing. */
+static inline __device__ float sink_share(const float *sink, int32_t head, float most)
+{
+	return sink ? exp2f(sink[head] * 1.4426950408889634f - most) : 0;
+}
 
 void angles(struct dev *, int);      /* cos and sin of the batch's positions */
 void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
@@ -38,7 +53,7 @@ bool attend_prepare(struct dev *d);  /* raises the limits of shared memory; once
 
 bool hopper_attends(const struct dev *d); /* true: it does the runs of this model */
 int32_t hopper_attend_rows(void);    /* (token, query head) pairs per piece of a run, if it does */
-void hopper_attend(struct dev *d, int l, const struct sr_attn *kind);
+void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float *sink);
 bool hopper_attend_prepare(struct dev *d);
 
 #endif

@@ -259,7 +259,7 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
-	if (sr_beyond_refuse(m, 0, "the CUDA back end", err, errlen))
+	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen))
 		return -ENOTSUP;
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
@@ -427,8 +427,10 @@ static void who_feeds(struct sr_backend *b)
 	for (int32_t l = 0; l < b->m.n_layers; l++) {
 		struct net_layer *y = &b->net.layer[l];
 
-		y->norm1->feeds = y->qkv;
-		y->norm2->feeds = y->gu;
+		if (y->norm1 && !b->m.layer[l].parallel) /* else the feed-forward part reads it, too */
+			y->norm1->feeds = y->qkv;
+		if (y->norm2)
+			y->norm2->feeds = y->gu;
 		y->gu->feeds = y->down;
 	}
 }

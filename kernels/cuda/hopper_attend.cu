@@ -50,8 +50,9 @@ struct run_args {
 	const struct batch_token *token;
 	const struct token_run *run;
 	const int32_t *table;
-	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, window;
+	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, width, window, chunk;
 	float scale, cap;
+	const float *sink;                       /* [n_heads], or NULL */
 };
 
 #ifdef ON_HOPPER
@@ -165,13 +166,13 @@ template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args 
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		int32_t r = first_row() + lane / 4 + 8 * h, n = r < k.rows ? r : 0, at = k.position + n / a.heads;
-		const bf16 *q = a.qkv + (size_t)(k.t + n / a.heads) * (size_t)((a.n_heads + 2 * a.n_kv_heads) * E) +
+		const bf16 *q = a.qkv + (size_t)(k.t + n / a.heads) * (size_t)a.width +
 			(size_t)((g * a.heads + n % a.heads) * E + lane % 4 * 2);
 
 		w.most[h] = NONE;
 		w.sum[h] = 0;
 		w.high[h] = r < k.rows ? at : -1;
-		w.low[h] = a.window && at >= a.window ? at - a.window + 1 : 0;
+		w.low[h] = first_read(a.window, a.chunk, at);
 #pragma unroll
 		for (int i = 0; i < E / 16; i++) {
 			w.q[i][h] = *(const uint32_t *)(q + 16 * i);
@@ -277,6 +278,7 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 
 		by += __shfl_xor_sync(FULL, by, 1);
 		by += __shfl_xor_sync(FULL, by, 2);
+		by += sink_share(a.sink, (int)blockIdx.y * a.heads + r % a.heads, w.most[h]);
 #pragma unroll
 		for (int n = 0; n < E / 8; n += 4) { /* 4 groups of 8 columns; each lane stores one group */
 			uint32_t word[4];
@@ -338,8 +340,7 @@ static __device__ run_piece piece_of(const run_args &a)
 	run_piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
 		a.table + (size_t)first.slot * (size_t)a.table_cap };
 
-	if (a.window && k.position >= a.window)
-		k.from = (k.position - a.window + 1) / BLOCK * BLOCK;
+	k.from = first_read(a.window, a.chunk, k.position) / BLOCK * BLOCK;
 	k.tiles = run.t < 0 ? 0 : (k.to - k.from + POSITIONS - 1) / POSITIONS;
 	return k;
 }
@@ -404,7 +405,7 @@ bool hopper_attend_prepare(struct dev *d)
 		allow_shared(hopper_attend_kernel<128>, attend_shape<128>::SHARED_BYTES), "attend, runs on Hopper");
 }
 
-void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
+void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float *sink)
 {
 	const struct sr_model *m = d->m;
 	struct run_args a = {};
@@ -425,7 +426,10 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind)
 	a.n_kv_heads = kind->n_kv_heads;
 	a.n_heads = kind->n_heads;
 	a.heads = kind->n_heads / kind->n_kv_heads;
+	a.width = d->attend.q_width;
 	a.window = kind->window;
+	a.chunk = kind->chunk;
+	a.sink = sink;
 	a.scale = kind->scale;
 	a.cap = kind->cap;
 	cuda_ok(d, kind->head_dim == 64 ?

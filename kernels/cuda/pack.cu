@@ -123,7 +123,7 @@ static __global__ void unpack_kernel(struct file_piece p, const uint8_t *data, i
 
 	for (int32_t i = (int32_t)(blockIdx.x * PACK_THREADS + threadIdx.x); i < p.k;
 	     i += (int32_t)(gridDim.x * PACK_THREADS)) {
-		float w = weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add;
+		float w = (weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add) * p.mul;
 
 		at = row * (size_t)p.k + (size_t)i;
 		if (p.f32)

@@ -14,7 +14,7 @@ struct file_piece {                       /* whole rows of one extent of a tenso
 	int32_t group, group_n;      /* inputs and outputs per scale */
 	int32_t first, rows;         /* in the extent's unit: outputs, inputs, groups .. */
 	size_t row_bytes;
-	float add;
+	float add, mul;
 	void *dense;                 /* OF_DENSE: destination of row `first` */
 	bool f32;                    /* OF_DENSE: write f32, else bf16 */
 	enum held held;              /* other forms: the stored form */

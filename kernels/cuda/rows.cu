@@ -39,101 +39,180 @@ static __global__ void embed_kernel(struct table table, const struct batch_token
 		x[i] = table_at(table, id, i) * scale;
 }
 
-/* 1 / rms of a row that is visible to all threads of the block. */
-static __device__ float rms_scale(const float *x, int32_t n, float eps, float *scratch)
+/* ---- norms ------------------------------------------------------------------------------------------ */
+
+struct norm { const float *w, *bias; float eps; };   /* bias: NULL, none */
+
+/* norm(x) = (x - mean) * scale * w + bias */
+struct norm_of_row { float mean, scale; };
+
+/* Of a row that is visible to all threads of the block.  HOW: SR_RMS, whose mean is 0, or SR_LAYER. */
+template <int HOW> static __device__ struct norm_of_row measure_row(const float *x, int32_t n, float eps,
+	float *scratch)
 {
+	struct norm_of_row r = { 0, 0 };
 	float sum = 0;
 
+	if (HOW == SR_LAYER) {
+		for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+			sum += x[i];
+		r.mean = block_sum(sum, scratch) / (float)n;
+		sum = 0;
+	}
 	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
-		sum += x[i] * x[i];
-	return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
+		sum += (x[i] - r.mean) * (x[i] - r.mean);
+	r.scale = 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
+	return r;
 }
 
-/* y = x / rms(x) * pre, as bf16, in the order of a weight; NULL: original order. */
-static __device__ void norm_row(const float *x, const float *pre, float eps, int32_t D, const int32_t *order,
-	bf16 *y, float *scratch)
+template <int HOW> static __device__ float normed(float x, const struct norm_of_row &r, const struct norm &k,
+	int32_t i)
 {
-	float scale = rms_scale(x, D, eps, scratch); /* its barriers make x visible to all threads */
+	float y = (x - r.mean) * r.scale * k.w[i];
+
+	return HOW == SR_LAYER && k.bias ? y + k.bias[i] : y;
+}
+
+/* y = norm(x), as bf16, in the order of a weight; NULL: original order. */
+template <int HOW> static __device__ void norm_row(const float *x, const struct norm &pre, int32_t D,
+	const int32_t *order, bf16 *y, float *scratch)
+{
+	struct norm_of_row r = measure_row<HOW>(x, D, pre.eps, scratch); /* its barriers make x visible to all
+	                                                                    threads */
 
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
 		int32_t from = order ? order[i] : i;
 
-		y[i] = bf16_of(x[from] * scale * pre[from]);
+		y[i] = bf16_of(normed<HOW>(x[from], r, pre, from));
 	}
 }
 
-/* A thread adds the same elements that it squares in the norm, so no barrier is needed between. */
-static __global__ void add_norm_kernel(float *x, const float *z, const float *post, const float *pre,
-                                       float eps, int32_t D, const int32_t *order, bf16 *y, uint32_t *x8,
-                                       float *x8_scale)
+struct add_norm_args {
+	float *x;
+	const float *z;                      /* NULL: the first */
+	struct norm post, pre;               /* w NULL: none */
+	float by;                            /* on z, after its norm */
+	int32_t D;
+	const int32_t *order;
+	bf16 *y;
+	uint32_t *x8;                        /* NULL: y is bf16 */
+	float *x8_scale;
+};
+
+/* x += by * z, or its norm.  A thread adds the same elements that it squares in the next norm, so no barrier
+ * is needed between. */
+template <int HOW> static __device__ void add_z(const struct add_norm_args &a, float *x, const float *z,
+	float *scratch)
+{
+	struct norm_of_row r;
+
+	if (a.post.w)
+		r = measure_row<HOW>(z, a.D, a.post.eps, scratch);
+	for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += THREADS)
+		x[i] += a.by * (a.post.w ? normed<HOW>(z[i], r, a.post, i) : z[i]);
+}
+
+/* HOW: of both norms.  SR_SAME: y is x, and z's norm is SR_RMS. */
+template <int HOW> static __global__ void add_norm_kernel(struct add_norm_args a)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	float *scratch = (float *)shared, scale = 1;
-	size_t at = (size_t)blockIdx.x * (size_t)D;
+	const int NORM = HOW == SR_SAME ? (int)SR_RMS : HOW;
+	float *scratch = (float *)shared;
+	size_t at = (size_t)blockIdx.x * (size_t)a.D;
+	float *x = a.x + at;
 
-	x += at;
-	if (z) {
-		z += at;
-		if (post)
-			scale = rms_scale(z, D, eps, scratch);
-		for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
-			x[i] += post ? z[i] * scale * post[i] : z[i];
-	}
-	if (pre && x8) {
-		scale = rms_scale(x, D, eps, scratch); /* its barriers make x visible to all threads */
-		quantize_row([=](int32_t i) { return f32_of(bf16_of(x[i] * scale * pre[i])); }, D, x8 + at / 4,
-			x8_scale + blockIdx.x, scratch);
-	} else if (pre) {
-		norm_row(x, pre, eps, D, order, y + at, scratch);
+	if (a.z)
+		add_z<NORM>(a, x, a.z + at, scratch);
+	if (HOW == SR_SAME) {
+		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += THREADS)
+			a.y[at + (size_t)i] = bf16_of(x[i]);
+	} else if (a.pre.w && a.x8) {
+		struct norm_of_row r = measure_row<NORM>(x, a.D, a.pre.eps, scratch); /* makes x visible */
+
+		quantize_row([=](int32_t i) { return f32_of(bf16_of(normed<NORM>(x[i], r, a.pre, i))); }, a.D,
+			a.x8 + at / 4, a.x8_scale + blockIdx.x, scratch);
+	} else if (a.pre.w) {
+		norm_row<NORM>(x, a.pre, a.D, a.order, a.y + at, scratch);
 	}
 }
 
-static __global__ void pick_norm_kernel(const float *x, const struct batch_pick *pick, const float *pre,
-                                        float eps, int32_t D, bf16 *y)
+template <int HOW> static __global__ void pick_norm_kernel(const float *x, const struct batch_pick *pick,
+	struct norm pre, int32_t D, bf16 *y)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
 
-	norm_row(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, eps, D, NULL,
+	norm_row<HOW>(x + (size_t)pick[blockIdx.x].t * (size_t)D, pre, D, NULL,
 		y + (size_t)blockIdx.x * (size_t)D, (float *)shared);
 }
 
-static __device__ float activation(int act, float x)
+/* ---- activations ------------------------------------------------------------------------------------ */
+
+struct act_args {
+	const bf16 *gu;
+	int32_t gated;                       /* 0: there is no up, gu has rows of F */
+	int act;                             /* enum sr_act */
+	float limit;                         /* SR_OAI's; 0: none */
+	int32_t F;
+};
+
+static __device__ float act_of(int act, float x)
 {
-	if (act == SR_SILU)
+	switch (act) {
+	case SR_SILU:
 		return x / (1 + __expf(-x));
-	return x / 2 * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+	case SR_GELU_TANH:
+		return x / 2 * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+	case SR_GELU_ERF:
+		return x / 2 * (1 + erff(x * 0.7071067812f));
+	case SR_RELU2:
+		return x > 0 ? x * x : 0;
+	}
+	return x / (1 + __expf(-1.702f * x));    /* SR_OAI */
 }
 
-static __global__ void act_mul_kernel(const bf16 *gu, int act, int32_t F, const int32_t *order, bf16 *out)
+/* Output i of this block's row. */
+static __device__ float activated(const struct act_args &a, const bf16 *row, int32_t i)
+{
+	float g = f32_of(row[i]), u = a.gated ? f32_of(row[a.F + i]) : 1;
+
+	if (a.act == SR_OAI) {
+		g = a.limit > 0 ? fminf(g, a.limit) : g;
+		u = (a.limit > 0 ? fminf(fmaxf(u, -a.limit), a.limit) : u) + 1;
+	}
+	return act_of(a.act, g) * u;
+}
+
+static __device__ const bf16 *row_of(const struct act_args &a)
+{
+	return a.gu + (size_t)blockIdx.x * (size_t)(a.gated ? 2 * a.F : a.F);
+}
+
+static __global__ void act_mul_kernel(struct act_args a, const int32_t *order, bf16 *out)
 {
 	let_next_start();
 	wait_for_previous();
-	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
+	const bf16 *row = row_of(a);
 
-	out += (size_t)blockIdx.x * (size_t)F;
-	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < F;
-	     i += (int32_t)(gridDim.y * THREADS)) {
-		int32_t from = order ? order[i] : i;
-
-		out[i] = bf16_of(activation(act, f32_of(gate[from])) * f32_of(gate[F + from]));
-	}
+	out += (size_t)blockIdx.x * (size_t)a.F;
+	for (int32_t i = (int32_t)(blockIdx.y * THREADS + threadIdx.x); i < a.F;
+	     i += (int32_t)(gridDim.y * THREADS))
+		out[i] = bf16_of(activated(a, row, order ? order[i] : i));
 }
 
 /* The same in 8 bits; a block has a whole row. */
-static __global__ void act_mul_x8_kernel(const bf16 *gu, int act, int32_t F, uint32_t *x8, float *x8_scale)
+static __global__ void act_mul_x8_kernel(struct act_args a, uint32_t *x8, float *x8_scale)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	const bf16 *gate = gu + (size_t)blockIdx.x * 2 * (size_t)F;
+	const bf16 *row = row_of(a);
 
-	quantize_row([=](int32_t i) {
-		return f32_of(bf16_of(activation(act, f32_of(gate[i])) * f32_of(gate[F + i])));
-	}, F, x8 + (size_t)blockIdx.x * (size_t)(F / 4), x8_scale + blockIdx.x, (float *)shared);
+	quantize_row([=](int32_t i) { return f32_of(bf16_of(activated(a, row, i))); }, a.F,
+		x8 + (size_t)blockIdx.x * (size_t)(a.F / 4), x8_scale + blockIdx.x, (float *)shared);
 }
 
 /* ---- the operations --------------------------------------------------------------------------------- */
@@ -149,42 +228,48 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 			(float *)d->act.place[P_X]), "embed");
 }
 
-/* how and by: backend.cu refuses models that have others than SR_RMS and 1. */
-void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, enum sr_norm, float eps,
-	float, int T)
+static struct norm norm_by(const struct weight *w, float eps)
 {
-	const float *z = first ? NULL : (const float *)d->act.place[P_Z];
+	struct norm k = { w ? w->vec : NULL, w ? w->bias : NULL, eps };
+
+	return k;
+}
+
+void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, enum sr_norm how,
+	float eps, float by, int T)
+{
 	const struct weight *next = pre ? pre->feeds : NULL;
 	bool x8 = wants_x8(d, next, T);
+	struct add_norm_args a = { (float *)d->act.place[P_X], first ? NULL : (const float *)d->act.place[P_Z],
+		norm_by(post, eps), norm_by(pre, eps), by, d->m->d_model, next ? next->order : NULL,
+		(bf16 *)d->act.place[P_Y], x8 ? d->product.x8 : NULL, d->product.x8_scale };
 
 	d->product.made_for = x8 || (next && next->order) ? next : NULL;
 	if (!d->fault.lost)
-		cuda_ok(d, start(add_norm_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->act.place[P_X], z,
-			post ? post->vec : NULL, pre ? pre->vec : NULL, eps, d->m->d_model,
-			next ? next->order : NULL, (bf16 *)d->act.place[P_Y], x8 ? d->product.x8 : NULL,
-			d->product.x8_scale), "add_norm");
+		cuda_ok(d, start(how == SR_LAYER ? add_norm_kernel<SR_LAYER> : how == SR_SAME ?
+			add_norm_kernel<SR_SAME> : add_norm_kernel<SR_RMS>, T, THREADS, SCRATCH, d->stream, a),
+			"add_norm");
 }
 
-void pick_norm(struct dev *d, const struct weight *w, enum sr_norm, float eps, int i0, int R)
+void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)
 {
 	if (!d->fault.lost)
-		cuda_ok(d, start(pick_norm_kernel, R, THREADS, SCRATCH, d->stream,
-			(const float *)d->act.place[P_X],
-			d->batch.list.pick + i0, w->vec, eps, d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
+		cuda_ok(d, start(how == SR_LAYER ? pick_norm_kernel<SR_LAYER> : pick_norm_kernel<SR_RMS>, R, THREADS,
+			SCRATCH, d->stream, (const float *)d->act.place[P_X], d->batch.list.pick + i0,
+			norm_by(w, eps), d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
 }
 
-void act_mul(struct dev *d, enum sr_ffn, enum sr_act act, float, int F, int T)
+void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F, int T)
 {
 	const struct weight *next = d->product.reader;
 	bool x8 = wants_x8(d, next, T);
+	struct act_args a = { (const bf16 *)d->act.place[P_GU], ffn != SR_PLAIN, (int)act, limit, F };
 
 	d->product.made_for = x8 || (next && next->order) ? next : NULL;
 	if (x8 && !d->fault.lost)
-		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream,
-			(const bf16 *)d->act.place[P_GU], (int)act, F, d->product.x8, d->product.x8_scale), "act_mul");
+		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream, a, d->product.x8,
+			d->product.x8_scale), "act_mul");
 	else if (!d->fault.lost)
 		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
-			d->stream,
-			(const bf16 *)d->act.place[P_GU], (int)act, F, next ? next->order : NULL,
-			(bf16 *)d->act.place[P_ACT]), "act_mul");
+			d->stream, a, next ? next->order : NULL, (bf16 *)d->act.place[P_ACT]), "act_mul");
 }

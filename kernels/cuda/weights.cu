@@ -166,6 +166,7 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 	p.group = t->group ? t->group : t->k;
 	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->n;
 	p.add = t->add;
+	p.mul = t->mul != 0 ? t->mul : 1;
 	return p;
 }
 
@@ -500,7 +501,12 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 
 	if (w->held == HELD_VECTOR) {
 		w->vec = (float *)take(d, (size_t)w->k * sizeof(float));
-		return read_dense(d, part[0], w->vec, true, err, errlen);
+		e = read_dense(d, part[0], w->vec, true, err, errlen);
+		if (has_bias && !e) {
+			w->bias = (float *)take(d, (size_t)w->k * sizeof(float));
+			e = read_dense(d, bias[0], w->bias, true, err, errlen);
+		}
+		return e;
 	}
 	if (w->held == HELD_BF16) {
 		w->mat = (bf16 *)take(d, (size_t)w->n * (size_t)w->k * sizeof(bf16));
@@ -545,7 +551,8 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 		if (!bias || !bias[i])
 			continue;
 		bytes = check(bias[i], err, errlen);
-		if (!bytes && (bias[i]->k != part[i]->n || held_as(bias[i]) != HELD_VECTOR))
+		if (!bytes && (bias[i]->k != (part[i]->n == 1 ? part[i]->k : part[i]->n) ||
+				held_as(bias[i]) != HELD_VECTOR))
 			bytes = refuse(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
 				bias[i]->name, part[i]->name);
 		has_bias = true;
@@ -553,7 +560,9 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	if (bytes)
 		return bytes;
 	bytes = weight_bytes(&shape) + (part[0]->index.bytes ? 2 * padded((size_t)shape.k * sizeof(int32_t)) : 0);
-	if (has_bias)
+	if (has_bias && shape.held == HELD_VECTOR)
+		bytes += padded((size_t)shape.k * sizeof(float));
+	else if (has_bias)
 		bytes += padded((size_t)shape.n * sizeof(float)) +
 			(d->product.use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
 	if (!out)

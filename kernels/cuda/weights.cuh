@@ -17,7 +17,7 @@ struct weight {
 	int32_t n, k;
 	bf16  *mat;                  /* BF16: [n][k] */
 	float *vec;                  /* VECTOR: [k] */
-	float *bias;                 /* [n] or NULL */
+	float *bias;                 /* [n], of a vector [k]; or NULL */
 	bf16  *bias16;               /* a copy in bf16 for cuBLASLt, if that is used */
 	int32_t *order;              /* [k] act-order: packed input i is input order[i] of x; NULL: original
 	                                order */

@@ -317,6 +317,8 @@ struct attention {
 	int H, G, E, window;
 	float cap;
 	prompt prompts[3];
+	int chunk = 0;
+	bool sinks = false;
 };
 
 /* A cache whose blocks are dealt out in no order; what no prompt has stored is NaN. */
@@ -349,10 +351,12 @@ struct cache {
 };
 
 /* One head of one token, in double. */
-static std::vector<double> attended(const cache &k, const bf16 *q, int slot, int position, int g, float scale)
+static std::vector<double> attended(const cache &k, const bf16 *q, int slot, int position, int g, float scale,
+	const float *sink)
 {
 	const attention &c = k.c;
-	int low = c.window && position >= c.window ? position - c.window + 1 : 0;
+	int window = c.window && position >= c.window ? position - c.window + 1 : 0;
+	int low = c.chunk && position / c.chunk * c.chunk > window ? position / c.chunk * c.chunk : window;
 	std::vector<double> out((size_t)c.E), x((size_t)(position + 1));
 	double most = -INFINITY, sum = 0;
 
@@ -372,7 +376,7 @@ static std::vector<double> attended(const cache &k, const bf16 *q, int slot, int
 			out[(size_t)e] += p * (double)f32_of(k.kv[k.at(slot, j, g, 1) + (size_t)e]);
 	}
 	for (double &o : out)
-		o /= sum;
+		o /= sum + (sink ? exp(*sink - most) : 0);
 	return out;
 }
 
@@ -391,6 +395,7 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	m.kind[0].scale = scale;
 	m.kind[0].cap = c.cap;
 	m.kind[0].window = c.window;
+	m.kind[0].chunk = c.chunk;
 	m.n_layers = k.L;
 	d->m = &m;
 	assert_true(hopper_attends(d) && hopper_attend_prepare(d));
@@ -409,7 +414,12 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 
 	for (bf16 &b : qkv)
 		b = bf16_of(2 * unit(seed));
+	std::vector<float> sinks((size_t)c.H);
+
+	for (float &f : sinks)
+		f = 4 * unit(seed);
 	memory<bf16> x(d, qkv), kv(d, k.kv), out(d, (size_t)(T * c.H * c.E) + 300);
+	memory<float> sink(d, sinks);
 	memory<struct batch_token> token(d, tokens);
 	memory<struct token_run> run(d, runs);
 	memory<int32_t> table(d, k.table);
@@ -423,13 +433,14 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	d->slots.table_cap = k.table_cap;
 	d->kv.base = (unsigned char *)kv.at;
 	d->kv.rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
-	hopper_attend(d, k.l, &m.kind[0]);
+	d->attend.q_width = width;
+	hopper_attend(d, k.l, &m.kind[0], c.sinks ? sink.at : NULL);
 	std::vector<bf16> y = out.read(d);
 
 	for (int t = 0; t < T; t++) {
 		for (int h = 0; h < c.H; h++) {
 			std::vector<double> want = attended(k, &qkv[(size_t)(t * width + h * c.E)], tokens[(size_t)t].slot,
-				tokens[(size_t)t].position, h / heads, scale);
+				tokens[(size_t)t].position, h / heads, scale, c.sinks ? &sinks[(size_t)h] : NULL);
 
 			for (int e = 0; e < c.E; e++) {
 				double got = f32_of(y[(size_t)((t * c.H + h) * c.E + e)]);
@@ -453,6 +464,8 @@ static void test_attention(void **)
 		{ 2, 2, 128, 0, 0, { { 70, 140 }, { 17, 2 }, { 639, 1 } } },
 		{ 1, 1, 64, 100, 0, { { 203, 130 }, { 0, 1 }, { 5, 1 } } }, /* rows that see nothing of the first tile */
 		{ 16, 1, 128, 200, 5, { { 400, 9 }, { 0, 16 }, { 127, 2 } } },
+		{ 4, 1, 64, 128, 0, { { 0, 1 }, { 100, 70 }, { 300, 30 } }, 0, true },
+		{ 2, 1, 128, 0, 0, { { 0, 3 }, { 90, 70 }, { 300, 130 } }, 96, true },
 	};
 	uint32_t seed = 3;
 

@@ -283,9 +283,8 @@ static float apart_weight(const struct tiny *t, const struct sr_tensor *w, size_
 
 /* ---- tensors ------------------------------------------------------------------------------------ */
 
-/* Append one tensor to the bytes. */
-static void add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
-                float around, float size, uint64_t *s)
+void tiny_add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+              float around, float size, uint64_t *s)
 {
 	size_t row;
 
@@ -319,7 +318,7 @@ static void add_many(struct tiny *t, struct sr_tensor *w, const char *name, int3
 	for (int32_t i = 0; i < count; i++) {
 		int32_t e = flags & TINY_EACH ? count - 1 - i : i;
 
-		add(t, &one, name, type, n, k, 0, size, s);
+		tiny_add(t, &one, name, type, n, k, 0, size, s);
 		each[e] = (struct sr_stored){ one.data, one.scale, one.zero, one.index };
 		if (i == 0)
 			*w = one;
@@ -339,25 +338,25 @@ static void add_experts(struct tiny *t, struct sr_layer *y, int32_t type, unsign
 
 	y->ffn = SR_EXPERTS;
 	y->d_ff = F > S ? F : S;
-	add(t, &y->router, "router", SR_F32, x->n, D, 0, in, s);
+	tiny_add(t, &y->router, "router", SR_F32, x->n, D, 0, in, s);
 	add_many(t, &y->expert_gate, "expert_gate", type, F, D, in, flags, s);
 	add_many(t, &y->expert_up, "expert_up", type, F, D, in, flags, s);
 	add_many(t, &y->expert_down, "expert_down", type, D, F, in, flags, s);
 	if (flags & TINY_EXPERT_BIAS) {
-		add(t, &y->router_bias, "router_bias", SR_F32, 1, x->n, 0, 0.5f, s);
+		tiny_add(t, &y->router_bias, "router_bias", SR_F32, 1, x->n, 0, 0.5f, s);
 		add_many(t, &y->expert_gate_bias, "expert_gate_bias", SR_F32, 1, F, 0.5f, flags, s);
 		add_many(t, &y->expert_up_bias, "expert_up_bias", SR_F32, 1, F, 0.5f, flags, s);
 		add_many(t, &y->expert_down_bias, "expert_down_bias", SR_F32, 1, D, 0.5f, flags, s);
 	}
 	if (flags & TINY_CHOICE_BIAS)
-		add(t, &y->choice_bias, "choice_bias", SR_F32, 1, x->n, 0, 0.5f, s);
+		tiny_add(t, &y->choice_bias, "choice_bias", SR_F32, 1, x->n, 0, 0.5f, s);
 	if (!S)
 		return;
-	add(t, &y->shared_gate, "shared_gate", type, S, D, 0, in, s);
-	add(t, &y->shared_up, "shared_up", type, S, D, 0, in, s);
-	add(t, &y->shared_down, "shared_down", type, D, S, 0, in, s);
+	tiny_add(t, &y->shared_gate, "shared_gate", type, S, D, 0, in, s);
+	tiny_add(t, &y->shared_up, "shared_up", type, S, D, 0, in, s);
+	tiny_add(t, &y->shared_down, "shared_down", type, D, S, 0, in, s);
 	if (flags & TINY_SHARED_MIX)
-		add(t, &y->shared_mix, "shared_mix", SR_F32, 1, D, 0, in, s);
+		tiny_add(t, &y->shared_mix, "shared_mix", SR_F32, 1, D, 0, in, s);
 }
 
 static int tiny_read(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
@@ -425,42 +424,42 @@ struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned fl
 	assert(m->layer);
 #define TYPE (flags & TINY_MIXED ? types[turn++ % 6] : type)
 	in = 2 / sqrtf((float)m->d_model);
-	add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->n_vocab, m->d_model, 0, 1, &s);
+	tiny_add(t, &m->embed, "embed", is_apart(type) ? SR_F16 : type, m->n_vocab, m->d_model, 0, 1, &s);
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		struct sr_layer *y = &m->layer[l];
 
 		y->kind = shape->layer ? shape->layer[l].kind : 0;
 		y->d_ff = shape->layer && shape->layer[l].d_ff ? shape->layer[l].d_ff : shape->d_ff;
-		add(t, &y->norm1, "norm1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
-		add(t, &y->q, "q", TYPE, Q, m->d_model, 0, 1.5f * in, &s);
-		add(t, &y->k, "k", TYPE, KV, m->d_model, 0, 1.5f * in, &s);
-		add(t, &y->v, "v", TYPE, KV, m->d_model, 0, in, &s);
-		add(t, &y->o, "o", TYPE, m->d_model, Q, 0, in, &s);
-		add(t, &y->norm2, "norm2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+		tiny_add(t, &y->norm1, "norm1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+		tiny_add(t, &y->q, "q", TYPE, Q, m->d_model, 0, 1.5f * in, &s);
+		tiny_add(t, &y->k, "k", TYPE, KV, m->d_model, 0, 1.5f * in, &s);
+		tiny_add(t, &y->v, "v", TYPE, KV, m->d_model, 0, in, &s);
+		tiny_add(t, &y->o, "o", TYPE, m->d_model, Q, 0, in, &s);
+		tiny_add(t, &y->norm2, "norm2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 		if (m->experts.n) {
 			add_experts(t, y, type, flags, &s);
 		} else {
-			add(t, &y->gate, "gate", TYPE, y->d_ff, m->d_model, 0, in, &s);
-			add(t, &y->up, "up", TYPE, y->d_ff, m->d_model, 0, in, &s);
-			add(t, &y->down, "down", TYPE, m->d_model, y->d_ff, 0, in, &s);
+			tiny_add(t, &y->gate, "gate", TYPE, y->d_ff, m->d_model, 0, in, &s);
+			tiny_add(t, &y->up, "up", TYPE, y->d_ff, m->d_model, 0, in, &s);
+			tiny_add(t, &y->down, "down", TYPE, m->d_model, y->d_ff, 0, in, &s);
 		}
 		if (flags & TINY_BIAS) {
-			add(t, &y->q_bias, "q_bias", SR_F32, 1, Q, 0, 0.5f, &s);
-			add(t, &y->k_bias, "k_bias", SR_F32, 1, KV, 0, 0.5f, &s);
-			add(t, &y->v_bias, "v_bias", SR_F32, 1, KV, 0, 0.5f, &s);
+			tiny_add(t, &y->q_bias, "q_bias", SR_F32, 1, Q, 0, 0.5f, &s);
+			tiny_add(t, &y->k_bias, "k_bias", SR_F32, 1, KV, 0, 0.5f, &s);
+			tiny_add(t, &y->v_bias, "v_bias", SR_F32, 1, KV, 0, 0.5f, &s);
 		}
 		if (flags & TINY_QK_NORM) {
-			add(t, &y->q_norm, "q_norm", SR_F32, 1, E, 1, 0.2f, &s);
-			add(t, &y->k_norm, "k_norm", SR_F32, 1, E, 1, 0.2f, &s);
+			tiny_add(t, &y->q_norm, "q_norm", SR_F32, 1, E, 1, 0.2f, &s);
+			tiny_add(t, &y->k_norm, "k_norm", SR_F32, 1, E, 1, 0.2f, &s);
 		}
 		if (flags & TINY_POST_NORM) {
-			add(t, &y->post1, "post1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
-			add(t, &y->post2, "post2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+			tiny_add(t, &y->post1, "post1", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+			tiny_add(t, &y->post2, "post2", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 		}
 	}
-	add(t, &m->norm, "norm", SR_F32, 1, m->d_model, 1, 0.2f, &s);
+	tiny_add(t, &m->norm, "norm", SR_F32, 1, m->d_model, 1, 0.2f, &s);
 	if (flags & TINY_UNTIED)
-		add(t, &m->head, "head", TYPE, m->n_vocab, m->d_model, 0, 2 * in, &s);
+		tiny_add(t, &m->head, "head", TYPE, m->n_vocab, m->d_model, 0, 2 * in, &s);
 #undef TYPE
 	return t;
 }

@@ -42,6 +42,10 @@ void tiny_window(struct sr_model *shape, struct sr_layer *layers, int32_t window
 struct tiny *tiny_create(const struct sr_model *shape, int32_t type, unsigned flags, uint64_t seed);
 void tiny_destroy(struct tiny *t);
 
+/* One more tensor of random weights of about `size`; of vectors (F32) plus `around`. */
+void tiny_add(struct tiny *t, struct sr_tensor *w, const char *name, int32_t type, int32_t n, int32_t k,
+              float around, float size, uint64_t *s);
+
 /* Part e of a tensor of several. */
 struct sr_tensor tiny_part(const struct sr_tensor *w, int32_t e);
 

@@ -1,0 +1,398 @@
+/* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* test_cuda_kinds.cc - what families other than Llama have, in CUDA, against the CPU back end in plain C: kinds of
+ * norms, of attention, of rope, of feed-forward parts.  Verb by verb, then whole batches. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include "tests/cuda/pair.h"
+
+
+/* ---- norms ---------------------------------------------------------------------------- */
+
+static void same_add_norm(struct pair *p, const char *what, int first, bool post, bool pre, enum sr_norm how,
+	float by, int T)
+{
+	const struct net_layer *a = &truth_net(&p->cpu)->layer[1], *b = &p->gpu.b->net.layer[1];
+
+	put_both(p, P_X, T, 1);
+	put_both(p, P_Y, T, 3);
+	put_both(p, P_Z, T, 2);
+	cpu_ops.add_norm(truth_dev(&p->cpu), first, post ? a->post2 : NULL, pre ? a->norm1 : NULL, how, 1e-5f, by, T);
+	add_norm(gpu_dev(p), first, post ? b->post2 : NULL, pre ? b->norm1 : NULL, how, 1e-5f, by, T);
+	compare(p, what, P_X, T, 1e-6);
+	compare(p, what, P_Y, T, HALF);
+}
+
+static struct tiny *with_norm_bias(void)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_POST_NORM | TINY_UNTIED, 5);
+	uint64_t s = 9;
+
+	t->m.norm_kind = SR_LAYER;
+	for (int l = 0; l < 2; l++) {
+		tiny_add(t, &t->m.layer[l].norm1_bias, "norm1_bias", SR_F32, 1, 64, 0, 0.5f, &s);
+		tiny_add(t, &t->m.layer[l].norm2_bias, "norm2_bias", SR_F32, 1, 64, 0, 0.5f, &s);
+		t->m.layer[l].norm2.mul = 0.25f;
+	}
+	tiny_add(t, &t->m.norm_bias, "norm_bias", SR_F32, 1, 64, 0, 0.5f, &s);
+	return t;
+}
+
+static void test_norms(void **)
+{
+	struct pair p;
+
+	open_pair_of(&p, with_norm_bias());
+	for (int T : { 1, 33 }) {
+		emu_reversed = !emu_reversed;
+		slice_of(&p, 0, T, false);
+		same_add_norm(&p, "layer norm", 1, false, true, SR_LAYER, 1, T);
+		same_add_norm(&p, "layer norms, before and after", 0, true, true, SR_LAYER, 1, T);
+		same_add_norm(&p, "a residual multiplier", 0, false, true, SR_RMS, 0.22f, T);
+		same_add_norm(&p, "a residual multiplier after a norm", 0, true, true, SR_RMS, 0.22f, T);
+		same_add_norm(&p, "no norm before", 0, true, false, SR_SAME, 1, T);
+		same_add_norm(&p, "no norm before, the first", 1, false, false, SR_SAME, 1, T);
+		same_add_norm(&p, "Y stays", 0, false, false, SR_LAYER, 1, T);
+		put_both(&p, P_X, T, 1);
+		cpu_ops.pick_norm(truth_dev(&p.cpu), truth_net(&p.cpu)->norm, SR_LAYER, 1e-5f, 0, T);
+		pick_norm(gpu_dev(&p), p.gpu.b->net.norm, SR_LAYER, 1e-5f, 0, T);
+		compare(&p, "pick_norm, layer norm", P_Y, T, HALF);
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
+/* ---- activations ---------------------------------------------------------------------- */
+
+static void test_activations(void **)
+{
+	static const struct { const char *what; enum sr_ffn ffn; enum sr_act act; float limit; } cases[] = {
+		{ "gelu_erf", SR_GATED, SR_GELU_ERF, 0 }, { "relu2, no gate", SR_PLAIN, SR_RELU2, 0 },
+		{ "gelu_erf, no gate", SR_PLAIN, SR_GELU_ERF, 0 }, { "silu, no gate", SR_PLAIN, SR_SILU, 0 },
+		{ "oai", SR_GATED, SR_OAI, 7 }, { "oai, narrow", SR_GATED, SR_OAI, 1 },
+		{ "oai, without a limit", SR_GATED, SR_OAI, 0 },
+	};
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 5);
+	slice_of(&p, 0, 5, false);
+	for (const auto &c : cases) {            /* without a gate rows of GU are half as wide, and twice as many */
+		int gu = truth_width(&p.cpu, P_GU);
+
+		put_both(&p, P_GU, 5, 6);
+		cpu_ops.act_mul(truth_dev(&p.cpu), c.ffn, c.act, c.limit, gu / 2, 5);
+		act_mul(gpu_dev(&p), c.ffn, c.act, c.limit, gu / 2, 5);
+		compare(&p, c.what, P_ACT, 5, HALF);
+	}
+	close_pair(&p);
+}
+
+/* ---- attention ------------------------------------------------------------------------ */
+
+struct attention_case {
+	const char *what;
+	int qk_norm, v_norm, k_is_v;
+	float heat;
+	int window, chunk;
+	bool sinks, shared;          /* shared: only queries, of layer 1; layer 0 has stored keys and values */
+	int rope, dims;
+	int width;                   /* of a head */
+};
+
+static const struct attention_case attention_cases[] = {
+	{ "norms of rows", SR_QK_ROW, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "norms after rope", SR_QK_LATE, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "bare norms after rope", SR_QK_LATE | SR_QK_BARE, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "bare norms", SR_QK_BARE, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "norms of v", 0, 1, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "keys that are values", 0, 1, 1, 0, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "a temperature", 0, 0, 0, 0.5f, 0, 0, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "sinks", 0, 0, 0, 0, 0, 0, true, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "sinks and a window", 0, 0, 0, 0, 20, 0, true, false, SR_ROPE_PLAIN, 64, 64 },
+	{ "chunks", 0, 0, 0, 0, 0, 24, false, false, SR_ROPE_PLAIN, 32, 32 },
+	{ "no rope", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_NONE, 0, 32 },
+	{ "half of each head turns", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 16, 32 },
+	{ "a factor for each frequency", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_FACTORS, 32, 32 },
+	{ "another layer's cache", 0, 0, 0, 0, 0, 0, false, true, SR_ROPE_PLAIN, 32, 32 },
+};
+
+static struct tiny *model_of(const struct attention_case *c)
+{
+	static const float divisor[32] = { 1, 1, 1.5f, 2, 3, 4, 4, 8, 8, 8, 8, 8, 16, 16, 32, 1e30f };
+	struct sr_model shape = tiny_shape();
+	struct sr_attn *k = &shape.kind[0];
+	struct tiny *t;
+	uint64_t s = 9;
+
+	k->head_dim = c->width;
+	k->scale = 1 / sqrtf((float)c->width);
+	k->qk_norm = c->qk_norm;
+	k->v_norm = c->v_norm;
+	k->k_is_v = c->k_is_v;
+	k->heat = c->heat;
+	k->heat_from = 16;
+	k->heat_add = 1;
+	k->window = c->window;
+	k->chunk = c->chunk;
+	k->rope.kind = c->rope;
+	k->rope.dims = c->dims;
+	k->rope.divisor = c->rope == SR_ROPE_FACTORS ? divisor : NULL;
+	k->rope.magnitude = c->rope == SR_ROPE_FACTORS ? 1.25f : 1;
+	t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 5);
+	for (int l = 0; l < 2; l++) {
+		struct sr_layer *y = &t->m.layer[l];
+		int heads = c->qk_norm & SR_QK_ROW ? 4 : 1;
+
+		if (c->qk_norm && !(c->qk_norm & SR_QK_BARE)) {
+			tiny_add(t, &y->q_norm, "q_norm", SR_F32, 1, heads * c->width, 1, 0.2f, &s);
+			tiny_add(t, &y->k_norm, "k_norm", SR_F32, 1, heads / 2 * c->width + (heads == 1) * c->width, 1, 0.2f,
+				&s);
+		}
+		if (c->sinks)
+			tiny_add(t, &y->sinks, "sinks", SR_F32, 1, 4, 0, 3, &s);
+		if (c->k_is_v)
+			y->v.type = SR_NONE;
+		if (c->shared && l) {
+			y->kv_back = 1;
+			y->k.type = y->v.type = SR_NONE;
+		}
+	}
+	return t;
+}
+
+/* The same numbers in both; each back end has rows of its own width.  heads: those of a row in use. */
+static void put_heads(struct pair *p, int T, int heads, uint32_t seed)
+{
+	int E = p->gpu.b->m.kind[0].head_dim, wide = truth_width(&p->cpu, P_QKV), n = heads * E;
+	std::unique_ptr<float[]> x(new float[T * wide]()), y(new float[T * wide]());
+
+	fill(x.get(), T * wide, seed);
+	for (int i = 0; i < T * n; i++)
+		y[i] = x[i / n * wide + i % n];
+	cpu_ops.put(truth_dev(&p->cpu), P_QKV, x.get(), T);
+	put(gpu_dev(p), P_QKV, y.get(), T);
+}
+
+static void positions(struct pair *p, const struct attention_case *c, int first, int T)
+{
+	const struct net_layer *a = &truth_net(&p->cpu)->layer[0], *b = &p->gpu.b->net.layer[0];
+	const struct sr_attn *ka = &truth_net(&p->cpu)->m->kind[0], *kb = &p->gpu.b->m.kind[0];
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+
+	put_heads(p, T, c->k_is_v ? 6 : 8, 7 + (uint32_t)first);
+	cpu_ops.rope_store(da, 0, ka, a->qn, a->kn, 1e-5f, T);
+	rope_store(db, 0, kb, b->qn, b->kn, 1e-5f, T);
+	if (c->shared) {
+		put_heads(p, T, 4, 77 + (uint32_t)first);
+		cpu_ops.rope_store(da, -1, ka, a->qn, a->kn, 1e-5f, T);
+		rope_store(db, -1, kb, b->qn, b->kn, 1e-5f, T);
+	}
+	cpu_ops.attend(da, 0, ka, a->sinks, T);
+	attend(db, 0, kb, b->sinks, T);
+	compare(p, c->what, P_A, T, 0.012);
+}
+
+static void test_attention(void **)
+{
+	for (const attention_case &c : attention_cases) {
+		for (int hopper = 0; hopper < 2; hopper++) {
+			struct pair p;
+
+			if (hopper && c.width != 64)
+				continue;
+#ifdef CUDA_EMULATED
+			emu_capability = hopper ? 90 : 80;
+#endif
+			emu_reversed = !emu_reversed;
+			open_pair_of(&p, model_of(&c));
+			slice_of(&p, 0, 70, false);
+			positions(&p, &c, 0, 70);
+			slice_of(&p, 70, 3, false);
+			positions(&p, &c, 70, 3);
+			slice_of(&p, 73, 7, true);   /* single tokens; long enough to be divided */
+			positions(&p, &c, 73, 7);
+			close_pair(&p);
+		}
+	}
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+	emu_reversed = false;
+}
+
+/* What is written to the cache is what the case says, not only what attention makes of it. */
+static void test_rotated(void **)
+{
+	for (const attention_case &c : attention_cases) {
+		struct pair p;
+		int E = c.width, wide;
+
+		if (c.k_is_v || c.shared)            /* rows of other widths */
+			continue;
+		open_pair_of(&p, model_of(&c));
+		wide = truth_width(&p.cpu, P_QKV);
+		slice_of(&p, 5, 30, false);
+		put_heads(&p, 30, 8, 7);
+		cpu_ops.rope_store(truth_dev(&p.cpu), 0, &truth_net(&p.cpu)->m->kind[0], truth_net(&p.cpu)->layer[0].qn,
+			truth_net(&p.cpu)->layer[0].kn, 1e-5f, 30);
+		rope_store(gpu_dev(&p), 0, &p.gpu.b->m.kind[0], p.gpu.b->net.layer[0].qn, p.gpu.b->net.layer[0].kn, 1e-5f,
+			30);
+		std::unique_ptr<float[]> a(new float[30 * wide]), b(new float[30 * wide]);
+
+		cpu_ops.get(truth_dev(&p.cpu), P_QKV, a.get(), 30);
+		get(gpu_dev(&p), P_QKV, b.get(), 30);
+		for (int i = 0; i < 30 * wide; i++)
+			if (i % wide < 6 * E && !(fabsf(a[i] - b[i]) <= HALF * (0.01f + fabsf(a[i]))))
+				fail_msg("%s: element %d of token %d is %g, not %g", c.what, i % wide, i / wide, (double)b[i],
+					(double)a[i]);
+		close_pair(&p);
+	}
+}
+
+/* ---- whole batches -------------------------------------------------------------------- */
+
+static struct tiny *layer_norm_model(void)
+{
+	struct tiny *t = with_norm_bias();
+
+	t->m.residual = 0.5f;
+	return t;
+}
+
+static struct tiny *parallel_model(int32_t type)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, type, TINY_UNTIED, 6);
+
+	t->m.norm_kind = SR_LAYER;
+	for (int l = 0; l < 2; l++) {
+		t->m.layer[l].parallel = 1;
+		t->m.layer[l].norm2.type = SR_NONE;
+	}
+	return t;
+}
+
+static struct tiny *post_norm_model(void)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t;
+	uint64_t s = 9;
+
+	shape.kind[0].qk_norm = SR_QK_ROW;
+	t = tiny_create(&shape, SR_BF16, TINY_UNTIED | TINY_POST_NORM, 8);
+	for (int l = 0; l < 2; l++) {
+		t->m.layer[l].norm1.type = t->m.layer[l].norm2.type = SR_NONE;
+		tiny_add(t, &t->m.layer[l].q_norm, "q_norm", SR_F32, 1, 64, 1, 0.2f, &s);
+		tiny_add(t, &t->m.layer[l].k_norm, "k_norm", SR_F32, 1, 32, 1, 0.2f, &s);
+	}
+	return t;
+}
+
+/* gate's tensor is missing; biases everywhere. */
+static struct tiny *plain_model(void)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t;
+	uint64_t s = 9;
+
+	shape.act = SR_RELU2;
+	t = tiny_create(&shape, SR_BF16, TINY_UNTIED | TINY_BIAS, 4);
+	for (int l = 0; l < 2; l++) {
+		struct sr_layer *y = &t->m.layer[l];
+
+		y->ffn = SR_PLAIN;
+		y->gate.type = SR_NONE;
+		tiny_add(t, &y->up_bias, "up_bias", SR_F32, 1, 96, 0, 0.5f, &s);
+		tiny_add(t, &y->down_bias, "down_bias", SR_F32, 1, 64, 0, 0.5f, &s);
+		tiny_add(t, &y->o_bias, "o_bias", SR_F32, 1, 64, 0, 0.5f, &s);
+	}
+	return t;
+}
+
+static void same_batches(struct tiny *t, const char *what, double bound, int *same)
+{
+	static struct answer a, b;
+	double diff = 0;
+	struct pair p;
+
+	open_pair_of(&p, t);
+	converse(&p.cpu, &a);
+	converse(&p.gpu, &b);
+	for (int i = 0; i < 70; i++)
+		diff += fabs((double)a.result[i].logprob - b.result[i].logprob) / 70;
+	if (!(diff <= bound))
+		fail_msg("%s: mean difference %g of log-probabilities", what, diff);
+	for (int row = 0; row < 2; row++)
+		*same += same_tokens(&a, &b, 71 + row, what);
+	close_pair(&p);
+}
+
+static void test_models(void **)
+{
+	int same = 0, n = 0;
+
+	same_batches(layer_norm_model(), "layer norms", 0.06, &same), n++;
+	same_batches(post_norm_model(), "no norms before", 0.06, &same), n++;
+	same_batches(plain_model(), "no gate", 0.06, &same), n++;
+	same_batches(parallel_model(SR_BF16), "parallel", 0.06, &same), n++;
+	for (const attention_case &c : attention_cases) {
+		if (!c.k_is_v && !c.shared && !c.sinks && !c.chunk)
+			continue;                    /* forward() does nothing else for them */
+		emu_reversed = n % 2;
+		same_batches(model_of(&c), c.what, 0.06, &same), n++;
+	}
+	emu_reversed = false;
+	assert_true(same > n * 26 * 2 / 3);
+}
+
+#ifdef CUDA_EMULATED
+
+/* On a GPU with FP8 instructions, norms of many rows write 8 bits for the product that reads them.  In parallel
+ * layers two read them. */
+static void test_parallel_f8(void **)
+{
+	static struct answer a, b;
+	double diff = 0;
+
+	for (int capability : { 80, 89 }) {
+		struct tiny *t = parallel_model(SR_F8);
+		struct sr_limits lim = limits();
+		struct drive d;
+
+		emu_capability = capability;
+		lim.worked = 0;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+		assert_true(!d.b->d.product.x8 == (capability == 80));
+		converse(&d, capability == 80 ? &a : &b);
+		drive_close(&d);
+		tiny_destroy(t);
+	}
+	emu_capability = 80;
+	for (int i = 0; i < 70; i++)
+		diff += fabs((double)a.result[i].logprob - b.result[i].logprob) / 70;
+	assert_true(diff < 0.25 && diff > 0);
+}
+
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_norms),
+		cmocka_unit_test(test_activations),
+		cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_rotated),
+		cmocka_unit_test(test_models),
+#ifdef CUDA_EMULATED
+		cmocka_unit_test(test_parallel_f8),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
