@@ -24,7 +24,7 @@ int model_find_gguf(struct opening *o, const char *name, struct found_tensor *f)
 	f->n_dims = t->n_dims;
 	for (uint32_t d = 0; d < t->n_dims; d++)
 		f->dim[d] = t->dim[t->n_dims - 1 - d];
-	f->data = (struct sr_extent){ t->offset, t->bytes, 0 };
+	f->data = (struct sr_extent){ t->offset, t->bytes, t->part };
 	return 0;
 }
 
@@ -39,7 +39,7 @@ static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, str
 	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n)
 		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
 		                  "[%d]", t->offset, n);
-	if (pread(o->file.fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
+	if (pread(o->parts.file[t->part].fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
 		return model_fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read",
 		                  t->offset);
 	for (int i = 0; i < n; i++)
@@ -261,17 +261,19 @@ static int gguf_eos(struct opening *o)
 
 int model_open_gguf(struct opening *o)
 {
-	int rc = gguf_read(&o->file, o->path, o->err, o->errlen);
+	int rc = gguf_read_parts(&o->parts, o->path, o->err, o->errlen);
 
 	if (rc)
 		return rc;
-	o->g = o->file.g;
+	o->g = o->parts.g;
 	snprintf(o->md->format, sizeof(o->md->format), "GGUF");
 	snprintf(o->md->quantization, sizeof(o->md->quantization), "gguf");
-	o->md->file = calloc(1, sizeof(char *));
-	if (!o->md->file || !(o->md->file[0] = strdup(o->path)))
+	o->md->file = calloc((size_t)o->parts.n, sizeof(char *));
+	if (!o->md->file)
 		return model_no_memory(o);
-	o->md->n_files = 1;
+	for (; o->md->n_files < o->parts.n; o->md->n_files++)
+		if (!(o->md->file[o->md->n_files] = strdup(o->parts.path[o->md->n_files])))
+			return model_no_memory(o);
 	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_rope(o)) != 0 || (rc = gguf_eos(o)) != 0)
 		return rc;
 	return model_take_tensors(o);

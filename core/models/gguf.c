@@ -285,7 +285,7 @@ static int place_tensors(struct gguf_reader *r, struct gguf *g, uint64_t alignme
 
 /* ---- no name twice, no byte twice ----------------------------------------------------------- */
 
-static int compare(const struct gguf_string *a, const struct gguf_string *b)
+int gguf_compare(const struct gguf_string *a, const struct gguf_string *b)
 {
 	size_t n = a->n < b->n ? a->n : b->n;
 	int c = n ? memcmp(a->s, b->s, n) : 0;
@@ -296,13 +296,13 @@ static int by_key(const void *a, const void *b)
 {
 	const struct gguf_value *const *x = a, *const *y = b;
 
-	return compare(&(*x)->key, &(*y)->key);
+	return gguf_compare(&(*x)->key, &(*y)->key);
 }
 static int by_name(const void *a, const void *b)
 {
 	const struct gguf_tensor *const *x = a, *const *y = b;
 
-	return compare(&(*x)->name, &(*y)->name);
+	return gguf_compare(&(*x)->name, &(*y)->name);
 }
 static int by_offset(const void *a, const void *b)
 {
@@ -545,6 +545,22 @@ bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct ggu
 	out->n = little(*at, 8);
 	out->s = (const char *)*at + 8;
 	*at += 8 + out->n;
+	return true;
+}
+
+bool gguf_part_name(const char *path, int32_t *no, int32_t *of)
+{
+	static const char form[] = "-ddddd-of-ddddd.gguf";
+	size_t n = strlen(path), len = sizeof(form) - 1;
+	const char *end = path + n - len;
+
+	if (n < len)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (form[i] == 'd' ? end[i] < '0' || end[i] > '9' : end[i] != form[i])
+			return false;
+	*no = (int32_t)strtol(end + 1, NULL, 10);
+	*of = (int32_t)strtol(end + 10, NULL, 10);
 	return true;
 }
 

@@ -35,6 +35,7 @@ struct gguf_tensor {
 	uint64_t offset;           /* in the file, absolute */
 	uint64_t bytes;            /* 0 if the type is not known here */
 	uint64_t at;               /* offset of its entry, for messages */
+	int32_t  part;             /* the file that has it: 0, or as gguf_parts.h numbers them */
 };
 
 struct gguf {
@@ -68,6 +69,11 @@ int gguf_str(const struct gguf *g, const char *key, struct gguf_string *out);
 bool gguf_next_string(const struct gguf_value *v, const uint8_t **at, struct gguf_string *out);
 
 const char *gguf_type_name(uint32_t tensor_type);    /* "Q4_1"; "99" if the type has no name */
+
+int  gguf_compare(const struct gguf_string *a, const struct gguf_string *b);
+
+/* Does the path end as that of part `no` (from 1) of `of`: -00002-of-00004.gguf? */
+bool gguf_part_name(const char *path, int32_t *no, int32_t *of);
 
 /* gguf_open maps a whole file read-only.  If the file shrinks, access raises SIGBUS: open regular
  * files only.  For adapters and tools.  gguf_read is safe: it reads as much of the head as the table

@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "gguf.h"
+#include "gguf_parts.h"
 #include "model.h"
 #include "safetensors.h"
 
@@ -51,8 +51,8 @@ struct opening {
 	unsigned has;                  /* UNTIED | ..; what this file has of it */
 	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
 	uint64_t made;                 /* dummy: bytes of weights made up so far */
-	struct gguf_file file;         /* GGUF */
-	const struct gguf *g;          /* = file.g */
+	struct gguf_parts parts;       /* GGUF */
+	const struct gguf *g;          /* = parts.g */
 	json_t *config;                /* Hugging Face */
 	struct safetensors_set *st;
 	int32_t window, window_from;   /* positions a layer looks back, 0 = all; first layer with a window */

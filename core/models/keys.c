@@ -281,7 +281,7 @@ static int check_value(struct opening *o, const struct gguf_value *value, const 
 
 int model_check_gguf(struct opening *o)
 {
-	static const struct rule whole[] = { { "general.type", "model" }, { "split.count", "0|1" } };
+	static const struct rule whole[] = { { "general.type", "model" } };
 	size_t arch = strlen(o->m->arch);
 
 	for (uint64_t i = 0; i < o->g->n_values; i++) {

@@ -86,7 +86,16 @@ static bool is_id(const char *s)
 	return true;
 }
 
-/* A directory is a model if it has config.json, else by its single GGUF file. */
+/* A GGUF, but no later part of one. */
+static bool is_first_gguf(const char *name)
+{
+	size_t len = strlen(name);
+	int32_t no, of;
+
+	return len > 5 && strcmp(name + len - 5, ".gguf") == 0 && !(gguf_part_name(name, &no, &of) && no > 1);
+}
+
+/* A directory is a model if it has config.json, else by its single GGUF file, which may have several parts. */
 static int take_dir(struct located *out, const char *dir, char *err, size_t errlen)
 {
 	char path[4096], only[4096];
@@ -107,9 +116,7 @@ static int take_dir(struct located *out, const char *dir, char *err, size_t errl
 		return n;
 	}
 	while ((e = readdir(d)) != NULL) {
-		size_t len = strlen(e->d_name);
-
-		if (len > 5 && strcmp(e->d_name + len - 5, ".gguf") == 0) {
+		if (is_first_gguf(e->d_name)) {
 			n++;
 			join_short(only, sizeof(only), dir, e->d_name);
 		}

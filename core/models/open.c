@@ -474,7 +474,7 @@ int model_scale_context(struct opening *o, const struct sr_rope *r)
 
 static void end_opening(struct opening *o, int rc, struct model **out)
 {
-	gguf_close(&o->file);
+	gguf_close_parts(&o->parts);
 	json_decref(o->config);
 	safetensors_close(o->st);
 	free(o->taken);
@@ -503,7 +503,7 @@ static void name_by_path(struct model *md, const char *path)
 static int open_any(struct model **out, const char *path, bool dummy, char *err, size_t errlen)
 {
 	struct model *md = calloc(1, sizeof(*md));
-	struct opening o = { .md = md, .m = md ? &md->m : NULL, .path = path, .dummy = dummy, .file.fd = -1,
+	struct opening o = { .md = md, .m = md ? &md->m : NULL, .path = path, .dummy = dummy,
 	                     .err = err, .errlen = errlen };
 	struct stat st;
 	int rc;

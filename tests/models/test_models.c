@@ -168,6 +168,24 @@ static void test_model(void **state)
 	family_free(f);
 }
 
+/* A model in three files: the same bits as from one. */
+static void test_parts(void **state)
+{
+	struct family *f = family_make("llama3");
+	struct answer one, parts;
+	char command[256], path[160];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%.*s", (int)(strlen(f->hf) - 3), f->hf);
+	snprintf(command, sizeof(command), "python3 tests/models/tiny.py llama3 '%s' 3", path);
+	assert_int_equal(system(command), 0);
+	strcat(path, "/part-00001-of-00003.gguf");
+	assert_true(check_form(f, f->file, "GGUF", &one));
+	assert_true(check_form(f, path, "GGUF of three parts", &parts));
+	assert_memory_equal(&one, &parts, sizeof(one));
+	family_free(f);
+}
+
 /* ---- the table in docs/model.md --------------------------------------------------------------------- */
 
 #define PAGE  "docs/model.md"
@@ -239,7 +257,7 @@ int main(int argc, char **argv)
 {
 	int n = argc - 1, rc;
 	char **names = argc > 1 ? argv + 1 : family_names(&n);
-	struct CMUnitTest *tests = calloc((size_t)n + 1, sizeof(*tests));
+	struct CMUnitTest *tests = calloc((size_t)n + 2, sizeof(*tests));
 	struct row *rows = calloc((size_t)n + 1, sizeof(*rows));
 
 	assert_non_null(tests);
@@ -249,7 +267,8 @@ int main(int argc, char **argv)
 		tests[i] = (struct CMUnitTest){ names[i], test_model, NULL, NULL, &rows[i] };
 	}
 	tests[n] = (struct CMUnitTest){ "table", test_table, NULL, NULL, rows };
-	rc = _cmocka_run_group_tests("models", tests, (size_t)n + (argc == 1), NULL, NULL);
+	tests[n + 1] = (struct CMUnitTest){ "parts", test_parts, NULL, NULL, NULL };
+	rc = _cmocka_run_group_tests("models", tests, (size_t)n + (argc == 1 ? 2 : 0), NULL, NULL);
 	for (int i = 0; argc == 1 && i < n; i++)
 		free(names[i]);
 	if (argc == 1)

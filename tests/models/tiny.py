@@ -3,7 +3,8 @@
 A recorded model is one file, recorded/NAME.json: its config.json, the names and shapes of its tensors, prompts,
 and the logits that transformers computed from just these weights (record.py).  Here the weights are drawn and written.
 
-    tests/models/tiny.py NAME DIR      writes DIR/hf/ and, by to_gguf.py, DIR/model.gguf
+    tests/models/tiny.py NAME DIR [PARTS]     writes DIR/hf/ and, by to_gguf.py, DIR/model.gguf, or also
+                                              DIR/part-00001-of-PARTS.gguf and so on
 
 A weight is (2 b - 255) 2^-s for a byte b of SHAKE-128 over the model's and the tensor's name: exact in bf16 and
 in f16.  The scale keeps the variance of what flows through: 1 / inputs for a matrix.  Vectors are drawn around
@@ -123,6 +124,8 @@ def main():
     if "to_gguf" in rec:
         import to_gguf
         to_gguf.write(rec, os.path.join(where, "model.gguf"), w)
+        if len(sys.argv) > 3:
+            to_gguf.write_parts(rec, os.path.join(where, "part"), w, int(sys.argv[3]))
 
 
 if __name__ == "__main__":

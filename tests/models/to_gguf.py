@@ -21,7 +21,7 @@ import struct
 
 import tiny
 
-TYPES = {"u32": (4, "<I"), "i32": (5, "<i"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q")}
+TYPES = {"u32": (4, "<I"), "i32": (5, "<i"), "u16": (2, "<H"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q")}
 
 
 def chunks(data, n):
@@ -128,17 +128,28 @@ def padded(b, to=32):
     return b + bytes(-len(b) % to)
 
 
-def write(rec, path, w):
+def write_file(path, keys, some):
     head, at, body = b"", 0, []
-    count = 0
-    for name, shape, data in tensors(rec, w):
+    for name, shape, data in some:
         dims = list(reversed(shape))
         head += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims) + struct.pack("<IQ", 0, at)
         body.append(padded(data.tobytes()))
         at += len(body[-1])
-        count += 1
-    keys = b"".join(text(k) + value(kind, v) for k, kind, v in rec["gguf_keys"])
+    values = b"".join(text(k) + value(kind, v) for k, kind, v in keys)
     with open(path, "wb") as f:
-        f.write(padded(b"GGUF" + struct.pack("<IQQ", 3, count, len(rec["gguf_keys"])) + keys + head))
+        f.write(padded(b"GGUF" + struct.pack("<IQQ", 3, len(body), len(keys)) + values + head))
         for b in body:
             f.write(b)
+
+
+def write(rec, path, w):
+    write_file(path, rec["gguf_keys"], tensors(rec, w))
+
+
+def write_parts(rec, stem, w, n):
+    """As gguf-split does: the keys in the first part, tensors in all."""
+    all_tensors = list(tensors(rec, w))
+    for i in range(n):
+        keys = (rec["gguf_keys"] if i == 0 else []) + [["split.no", "u16", i], ["split.count", "u16", n],
+                                                       ["split.tensors.count", "i32", len(all_tensors)]]
+        write_file(f"{stem}-{i + 1:05}-of-{n:05}.gguf", keys, all_tensors[i::n])
