@@ -19,10 +19,22 @@ struct matmul_tile {
 	const uint8_t *x;             /* the activation tile */
 	int32_t first;                /* row of it that is the tile's first */
 	int32_t k, cols;              /* cols: real columns of this block */
+	bool fetch;                   /* the first tile to read these weights */
 	const float *bias;            /* of this block, or NULL */
 	float *y;                     /* row `first`, first column of the block */
 	size_t ld;
 };
+
+/* What the first tile prefetches of the weights, in bytes ahead.  The machine's own prefetcher begins anew
+ * at each 4 KiB. */
+#define AHEAD 1024
+
+INLINE void fetch_ahead(const uint8_t *w, const size_t bytes)
+{
+	UNROLL
+	for (size_t i = 0; i < bytes; i += 64)
+		_mm_prefetch((const char *)w + AHEAD + i, _MM_HINT_T0);
+}
 
 /* Columns 8 half .. of one row. */
 static inline void store(const struct matmul_tile *t, int r, int half, __m256 v)
@@ -40,6 +52,14 @@ INLINE __m256i four(const struct lanes_group *x, int r, int j)
 
 	memcpy(&v, &x->q[r][4 * j], 4);
 	return _mm256_set1_epi32(v);
+}
+
+/* Compilers may add integers in any order.  Freed to do so, they add up the products of a group as a tree,
+ * which takes more than sixteen registers. */
+INLINE __m256i in_order(__m256i sum)
+{
+	__asm__("" : "+x"(sum));
+	return sum;
 }
 
 INLINE __m256 scales(const uint8_t *unit, int i, int half)
@@ -64,8 +84,8 @@ INLINE void sum4(const int rows, __m256i *sum, const uint8_t *quants, const stru
 
 		UNROLL
 		for (int r = 0; r < rows; r++) {
-			s[r] = _mm256_add_epi16(s[r], _mm256_maddubs_epi16(low, four(x, first + r, j)));
-			s[r] = _mm256_add_epi16(s[r], _mm256_maddubs_epi16(high, four(x, first + r, j + 4)));
+			s[r] = in_order(_mm256_add_epi16(s[r], _mm256_maddubs_epi16(low, four(x, first + r, j))));
+			s[r] = in_order(_mm256_add_epi16(s[r], _mm256_maddubs_epi16(high, four(x, first + r, j + 4))));
 		}
 	}
 	UNROLL
@@ -89,7 +109,7 @@ INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const stru
 			__m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(b, four(x, first + r, j)),
 			                             _mm256_maddubs_epi16(c, four(x, first + r, j + 1)));
 
-			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
+			sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1))));
 		}
 	}
 }
@@ -109,7 +129,7 @@ INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const stru
 		for (int r = 0; r < rows; r++) {
 			__m256i s = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four(x, first + r, j), w));
 
-			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
+			sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1))));
 		}
 	}
 }
@@ -181,6 +201,8 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 			for (int r = 0; r < rows; r++)
 				acc[h][r] = _mm256_setzero_ps();
 		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per, w += lanes_unit_bytes(kind)) {
+			if (t->fetch && !half)
+				fetch_ahead(w, lanes_unit_bytes(kind));
 			UNROLL
 			for (int i = 0; i < per; i++)
 				UNROLL
@@ -228,6 +250,8 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ma
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line) {
 		__m256 a[2], b[2];
 
+		if (t->fetch)
+			fetch_ahead(w, line);
 		two_inputs(kind, w, 0, &a[0], &b[0]);
 		two_inputs(kind, w, 1, &a[1], &b[1]);
 		UNROLL
@@ -263,6 +287,8 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line, v += line) {
 		__m256 a[4], b[4];
 
+		fetch_ahead(w, line);
+		fetch_ahead(v, line);
 		two_inputs(kind, w, 0, &a[0], &b[0]);
 		two_inputs(kind, w, 1, &a[1], &b[1]);
 		two_inputs(kind, v, 0, &a[2], &b[2]);
@@ -340,6 +366,7 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 		for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
 			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
 			t.first = r % KERN_TILE;
+			t.fetch = !r;
 			t.y = y + (size_t)r * ld + 16 * b;
 			f(x->rows - r < AVX2_ROWS ? x->rows - r : AVX2_ROWS, &t);
 		}
