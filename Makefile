@@ -37,7 +37,7 @@ endif
 # Every .c file below a folder, two levels deep at most.
 below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
 
-GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c)
+GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
 MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)

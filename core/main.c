@@ -225,6 +225,16 @@ static int open_backend(struct daemon *d)
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
 
+/* Places for vectors that one connection may have: 8 MiB of them, by the wire's rule for sizes. */
+static uint32_t vectors_most(const struct sr_limits *l)
+{
+	uint32_t most = 8;
+
+	while (most < 1u << 12 && l->width && most * 2 * 4 * (uint64_t)l->width <= 8u << 20)
+		most *= 2;
+	return l->vectors ? most : 0;
+}
+
 static int make_clients(struct daemon *d, int listen_fd)
 {
 	struct clients_config c = {
@@ -235,6 +245,8 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.scope_global = d->cfg.prefix_cache_scope == SCOPE_GLOBAL,
 		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
 		.vocab = d->model->m.n_vocab, .context = d->plan.context,
+		.vectors = vectors_most(&d->plan.limits), .width = d->plan.limits.vectors ? d->plan.limits.width : 0,
+		.only_pooled = d->plan.limits.whole,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
 		.works = d->loop.idle.mode == RUN_INLINE,
 		.stranger_bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 16 * (size_t)sysconf(_SC_PAGESIZE),

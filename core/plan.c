@@ -29,6 +29,7 @@
 #define GPU_LOGITS_ROWS  256
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
 #define LIST_WORDS   8192                     /* in a batch: words of all lists of one request */
+#define VECTORS      64                       /* most vectors of a batch */
 #define ROW_WORDS    16                       /* in a batch: words for each sequence that begins */
 #define RAISE        4                        /* without --knob-ceiling, knobs can be raised to 4 times */
 #define SEQS_ROOM    256                      /* or to this, if that is more; likewise TOKENS_ROOM */
@@ -43,6 +44,7 @@ struct planning {
 	const struct model *m;
 	const struct sr_backend_ops *ops;
 	bool cpu;                      /* use the CPU's default KV size and meaning of the share */
+	bool pools;                    /* it answers pooled requests */
 	bool roomy;                    /* make room for raising knobs even without --knob-ceiling */
 	int64_t seqs_most, tokens_most; /* --knob-ceiling; 0 = not given */
 	char *err;
@@ -198,6 +200,10 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
 	l->masks = p->ops->masks ? 2 * guided_seqs(p) : 0;
+	if (p->pools) {
+		l->vectors = (int32_t)min64(p->out->max_seqs, VECTORS);
+		l->width = p->m->m.d_model;
+	}
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
 	return 0;
 }
@@ -524,7 +530,7 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 {
 	struct planning p = { .out = out, .cfg = cfg, .m = m, .ops = ops, .cpu = strcmp(ops->name,
 	                                                                                "cuda") != 0,
-	                      .err = err, .errlen = errlen };
+	                      .pools = cfg->runner == RUNNER_POOLING || (cfg->runner == RUNNER_AUTO && m->pooling.kind), .err = err, .errlen = errlen };
 	int rc;
 
 	memset(out, 0, sizeof(*out));

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 6
+#define SR_BACKEND_VERSION 7
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
@@ -74,6 +74,9 @@ struct sr_limits {
 	                            the history of one sequence */
 	int32_t copies;        /*   blocks copied between tiers */
 	int32_t masks;         /* places for masks of guided rows, two for each sequence; 0 = none */
+	int32_t vectors;       /* per batch: rows that answer a vector; 0 = pooled rows are not possible */
+	int32_t width;         /*   elements of a vector: d_model */
+	int32_t whole;         /* 1: rows are whole prompts, because the layers look both ways */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
@@ -113,6 +116,7 @@ enum sr_op {
 	                          The device itself counts what the slot samples later */
 	SR_CMD_BLOCKS,         /* table[a .. a+n) of this group = n block ids */
 	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
+	SR_CMD_POOL,           /* word: struct sr_pooling; the slot's rows are pooled */
 };
 enum sr_list {
 	SR_LIST_STOP,          /* n ids that may not be drawn before min_position, unless the row's
@@ -137,9 +141,17 @@ struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 
 	int32_t result;        /* its results: result[result ..], n_score, then 1 if it samples */
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
 	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
-	uint8_t zero[2];
-	int32_t mask;          /* 0: none.  m: the row is guided, its masks are in places 2m-2 and 2m-1 */
+	uint8_t pool;          /* enum sr_pool; 0: the row is not pooled */
+	uint8_t zero;
+	int32_t mask;          /* 0: none.  m: the row is guided, its masks are in places 2m-2 and 2m-1.
+	                          Of a pooled row: the number of its vector in the batch */
 };
+
+/* Pooled rows.  A prompt whose slot had SR_CMD_POOL is computed in rows with that `pool`, from position 0 on with
+ * SR_POOL_MEAN and SR_POOL_FIRST.  Its last row has sample = 1: it draws nothing, and takes no result, but
+ * vector[mask] of the batch is the answer, of as many elements as the slot's sr_pooling says (LOGITS: as its
+ * SR_LIST_ALLOW has).  A mean is summed in float32 in order of position, then divided: it does not depend on where
+ * rows begin. */
 
 /* Masks of guided rows: which ids may be drawn.  They belong to the back end, not to a batch, because core
  * writes one while the row that needs it is already being computed.  A mask for an even position is in the
@@ -188,6 +200,7 @@ struct sr_batch {
 	/* the device fills these */
 	struct sr_result *result;  /* [rows + scores] */
 	struct sr_top    *top;     /* [rows + scores][SR_TOP_MAX], most likely first */
+	float            *vector;  /* [vectors][width] */
 	uint64_t begin_ns, end_ns; /* when the device worked on it */
 	uint32_t compute_ns, memory_ns, copy_ns; /* least time that its operations, bytes and copies
 	                              take at the measured roofs; the largest of them bound it */

@@ -3,6 +3,7 @@
 
 #define N_LISTS        (SR_LIST_BAD + 1)
 #define SAMPLING_WORDS ((int32_t)(sizeof(struct sr_sampling) / sizeof(uint32_t)))
+#define POOLING_WORDS  ((int32_t)(sizeof(struct sr_pooling) / sizeof(uint32_t)))
 
 _Static_assert(sizeof(struct sr_row) == 32, "two to a cache line");
 
@@ -17,6 +18,7 @@ void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c)
 	b->token = cut(c, (size_t)l->tokens + (size_t)l->rows, sizeof(*b->token));
 	b->result = cut(c, results, sizeof(*b->result));
 	b->top = cut(c, results * SR_TOP_MAX, sizeof(*b->top));
+	b->vector = cut(c, (size_t)l->vectors * (size_t)l->width, sizeof(*b->vector));
 }
 
 void masks_cut(struct sr_masks *m, const struct sr_limits *l, int32_t n_vocab, struct cutter *c)
@@ -87,6 +89,8 @@ bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const str
 		       blocks_exist(b->word + c->data, c->n, l->n_blocks);
 	case SR_CMD_END:
 		return true;
+	case SR_CMD_POOL:
+		return l->vectors > 0 && c->n == POOLING_WORDS && POOLING_WORDS <= left;
 	default:
 		return false;
 	}

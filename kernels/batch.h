@@ -94,7 +94,7 @@ BATCH_RULE int32_t row_ids(const struct sr_row *r)
 
 BATCH_RULE int32_t row_results(const struct sr_row *r)
 {
-	return r->n_score + (r->sample != 0);
+	return r->n_score + (r->sample && !r->pool);
 }
 
 /* A row names a slot that exists, its positions fit into a sequence, its ids and results lie in the batch.
@@ -107,6 +107,9 @@ static inline bool batch_row_ok(const struct sr_batch *b, const struct sr_limits
 	if (r->n_score < 0 || r->n_score > r->n || r->n_top > SR_TOP_MAX ||
 	    r->result < 0 || (int64_t)r->result + row_results(r) > b->n_results)
 		return false;
+	if (r->pool)
+		return r->pool <= SR_POOL_LOGITS && !r->n_score && !r->n_top && r->token >= 0 &&
+		       (int64_t)r->token + r->n <= b->n_ids && r->mask >= 0 && r->mask < l->vectors;
 	if (r->mask && (r->mask < 0 || r->mask > l->masks / 2 || !r->sample))
 		return false;
 	if (r->token == SR_LAST)
@@ -137,6 +140,7 @@ struct batch_pick {
 	int32_t n_top;               /* alternatives */
 	int32_t rank;                /* 1: its rank is wanted */
 	int32_t mask;                /* as sr_row.mask */
+	int32_t vector;              /* v: no result, but vector v - 1 of the batch (SR_POOL_LOGITS); 0: a result */
 };
 
 /* ---- masks of guided rows ---------------------------------------------------------------------- */
@@ -175,7 +179,8 @@ BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids
 		r->slot,
 		r->n_top,
 		r->n_score > 0 || r->n_top > 0,
-		scored ? 0 : r->mask,
+		scored || r->pool ? 0 : r->mask,
+		r->pool ? r->mask + 1 : 0,
 	};
 
 	return p;
@@ -183,6 +188,14 @@ BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids
 
 /* Tokens t .. t+n-1 of one sequence. */
 struct token_run { int32_t t, n; };
+
+/* Tokens of a pooled row, as pooling sees them.  Rows with SR_POOL_LOGITS have a pick instead. */
+struct batch_pool {
+	int32_t t, n;                /* tokens t .. t+n-1 */
+	int32_t first;               /* position of the first of them */
+	int32_t slot, pool;          /* enum sr_pool */
+	int32_t vector;              /* of the batch, if these are the prompt's last tokens; else -1 */
+};
 
 /* Tokens t .. t+n-1, the first of them at place `from`, are cut where a place is a multiple of `step`.
  * Returns the number of runs. */

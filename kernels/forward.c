@@ -66,7 +66,7 @@ static enum sr_norm how(const struct net *n, const struct weight *norm)
 	return norm ? (enum sr_norm)n->m->norm_kind : SR_SAME;
 }
 
-void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
+void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R, int P,
              int logit_rows, void (*yield)(void *ctx), void *ctx)
 {
 	const struct sr_model *m = n->m;
@@ -87,6 +87,8 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
 			yield(ctx);
 	}
 	op->add_norm(d, 0, post, NULL, kind, m->eps, by, T); /* NULL: X only */
+	if (P > 0)
+		op->pool(d, n->norm, kind, m->eps, P);
 	for (int i = 0; i < R; i += logit_rows) {
 		int r = R - i < logit_rows ? R - i : logit_rows;
 

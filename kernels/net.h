@@ -32,9 +32,9 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
                  char *err, size_t errlen);
 void net_free(struct net *n);   /* the table; the weights are the back end's */
 
-/* One batch of T tokens and R results, logit_rows of them at a time.  yield, unless NULL,
+/* One batch of T tokens, R results, logit_rows of them at a time, and P runs of pooled tokens.  yield, unless NULL,
  * is called between layers: inline mode.  NULL while a graph is captured. */
-void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R,
+void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R, int P,
              int logit_rows, void (*yield)(void *ctx), void *ctx);
 
 #ifdef __cplusplus

@@ -83,8 +83,12 @@ struct ops {
 	void (*pick_norm)(struct dev *, const struct weight *w, enum sr_norm how, float eps, int i0, int R);
 
 	/* Results [i0, i0+R): cap, log-probabilities, ranks, alternatives.  Where a row samples,
-	 * draw a token; the slot and its counts keep it */
+	 * draw a token; the slot and its counts keep it.  SR_POOL_LOGITS: capped logits to a vector */
 	void (*sample)(struct dev *, float cap, int i0, int R);
+
+	/* The P runs of pooled rows (struct batch_pool): norm(X) with w of the tokens that count, or X if w is
+	 * NULL, goes into the slot's sum; the last run of a prompt makes the vector of the batch */
+	void (*pool)(struct dev *, const struct weight *w, enum sr_norm how, float eps, int P);
 
 	/* Tests only: rows of a place as f32, both ways */
 	void (*put)(struct dev *, enum place, const float *, int T);

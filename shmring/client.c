@@ -4,6 +4,7 @@
  *	            the daemon if it sleeps
  *	sr_guide    writes a mask into a free place and the record into the guide ring
  *	sr_poll     takes records out of the token ring
+ *	sr_vector   copies a vector out of its place
  *	sr_wait     spins for a short time, then sleeps on the socket
  *
  * A connection belongs to one thread at a time, and this file starts no threads.  The daemon may
@@ -56,6 +57,9 @@ struct sr_conn {
 	uint64_t n_requests, n_guides;    /* records put since the start */
 	struct mask_place *place;         /* [2 * model.guides] */
 	uint32_t next_place;              /* where to look first */
+	unsigned char *vectors;           /* in down, where the places of vectors begin */
+	bool *used;                       /* [model.vectors]: named by a request, and not given back */
+	uint32_t next_vector;             /* where to look first */
 	uint64_t end[];                   /* [live] by place: arena_put after that request's spans */
 };
 
@@ -177,7 +181,7 @@ static int rings_make(struct sr_conn *c, const struct sr_welcome *w)
 {
 	struct sr_down *down = (void *)c->down;
 	struct sr_up *up = (void *)c->up;
-	uint32_t live = w->shape.live, guides = w->shape.guides;
+	uint32_t live = w->shape.live, guides = w->shape.guides, vectors = w->shape.vectors;
 
 	sr_ring_init(&c->requests, true, &up->requests, &down->requests, c->up + SR_PAGE, live,
 	             sizeof(struct sr_wire_request));
@@ -185,6 +189,13 @@ static int rings_make(struct sr_conn *c, const struct sr_welcome *w)
 	             2 * live, sizeof(struct sr_wire_cancel));
 	sr_ring_init(&c->tokens, false, &down->tokens, &up->tokens, c->down + SR_PAGE,
 	             w->shape.tokens, sizeof(struct sr_record));
+	if (vectors) {
+		c->model.vectors = vectors;
+		c->vectors = c->down + SR_OFF_VECTORS(&w->shape);
+		c->used = calloc(vectors, sizeof(c->used[0]));
+		if (!c->used)
+			return -ENOMEM;
+	}
 	if (!guides)
 		return 0;
 	sr_ring_init(&c->guides, true, &up->guides, &down->guides, c->up + SR_OFF_GUIDES(&w->shape),
@@ -198,12 +209,14 @@ static int rings_make(struct sr_conn *c, const struct sr_welcome *w)
 
 static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2])
 {
-	int e = map(fds[1], SR_DOWN_BYTES(&w->shape), PROT_READ, &c->down, &c->down_len);
+	int e = map(fds[1], SR_DOWN_BYTES(&w->shape, 0), PROT_READ, &c->down, &c->down_len);
 
 	if (e)
 		return e;
 	c->model = ((struct sr_down *)(void *)c->down)->model;
 	if (c->model.vocab > INT32_MAX)       /* the size of a mask comes from it */
+		return -EPROTO;
+	if (c->model.width > 1u << 20 || SR_DOWN_BYTES(&w->shape, c->model.width) > c->down_len)
 		return -EPROTO;
 	c->model.name[sizeof(c->model.name) - 1] = '\0';
 	c->model.epoch = w->epoch;
@@ -212,6 +225,7 @@ static int attach(struct sr_conn *c, const struct sr_welcome *w, const int fds[2
 	c->model.arena = w->shape.arena;
 	if (!w->shape.guides)
 		c->model.guides = 0;
+	c->model.vectors = 0;
 	e = map(fds[0], SR_UP_BYTES(&w->shape, c->model.vocab), PROT_READ | PROT_WRITE, &c->up, &c->up_len);
 	return e ? e : rings_make(c, w);
 }
@@ -249,7 +263,7 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 		return e;
 	if (!memchr(o.name, '\0', sizeof(o.name)))
 		return -EINVAL;
-	h.want = (struct sr_shape){ o.live, o.tokens, o.arena, o.guides };
+	h.want = (struct sr_shape){ o.live, o.tokens, o.arena, o.guides, o.vectors };
 	memcpy(h.name, o.name, sizeof(h.name));
 	fd = dial(socket_path);
 	if (fd < 0)
@@ -294,6 +308,7 @@ void sr_close(struct sr_conn *c)
 		munmap(c->down, c->down_len);
 	close(c->fd);
 	free(c->place);
+	free(c->used);
 	free(c);
 }
 
@@ -397,6 +412,32 @@ static void spans_write(unsigned char *to, const struct sr_wire_request *w, cons
 	}
 }
 
+/* What a pooled request asks for, and the place for its vector.  0, -ENOTSUP, -EBUSY. */
+static int pooling_name(struct sr_conn *c, struct sr_wire_request *w, const struct sr_request *q)
+{
+	uint32_t n = c->model.vectors;
+
+	if (!(q->flags & SR_POOLED))
+		return q->pooling.kind || q->pooling.width || q->pooling.unit ? -EINVAL : 0;
+	if (!n)
+		return -ENOTSUP;
+	if (q->pooling.kind > SR_POOL_LOGITS || q->pooling.unit > 1)
+		return -EINVAL;
+	w->pool = (uint8_t)q->pooling.kind;
+	w->unit = (uint8_t)q->pooling.unit;
+	w->width = q->pooling.width;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = (c->next_vector + i) % n;
+
+		if (!c->used[p]) {
+			c->next_vector = p + 1;
+			w->place = (uint16_t)(p + 1);
+			return 0;
+		}
+	}
+	return -EBUSY;
+}
+
 int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *ticket)
 {
 	struct sr_request q;
@@ -429,6 +470,8 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 		return -ECONNRESET;
 	if (c->live == c->model.live || (q.flags & SR_GUIDED && c->live_guided == c->model.guides))
 		return -EBUSY;
+	if ((e = pooling_name(c, &w, &q)) < 0)
+		return e;
 	e = arena_find(c, bytes, &at);
 	if (!e && (e = sr_ring_reserve(&c->requests, 1)) == -EAGAIN)
 		c->blocker = sr_ring_blocker(&c->requests, 1);
@@ -440,6 +483,8 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	c->arena_put = at + bytes;
 	c->end[index & c->requests.mask] = c->arena_put;
 	sr_ring_put(&c->requests, &w);
+	if (w.place)
+		c->used[w.place - 1] = true;
 	c->live++;
 	c->live_guided += !!(q.flags & SR_GUIDED);
 	c->n_requests++;
@@ -543,6 +588,18 @@ int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, 
 	return wake(c);
 }
 
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+int sr_vector(struct sr_conn *c, uint32_t place, float *out, uint32_t n)
+{
+	if (place < 1 || place > c->model.vectors || !c->used[place - 1] || n > c->model.width || (n && !out))
+		return -EINVAL;
+	if (n)
+		memcpy(out, c->vectors + (place - 1) * sr_vector_bytes(c->model.width), (size_t)n * sizeof(*out));
+	c->used[place - 1] = false;
+	return 0;
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* No record was there: return 0, or the error if none will come.  The kernel is asked only after
@@ -573,7 +630,7 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 		for (; n < max && sr_ring_take(&c->tokens, &out[n]) == 1; n++)
 			if (out[n].kind == SR_END) {
 				c->live -= c->live > 0;
-				c->live_guided -= out[n].guided && c->live_guided > 0;
+				c->live_guided -= (out[n].was & SR_GUIDED) && c->live_guided > 0;
 			}
 	} while (!n && (e = nothing(c)) < 0 && sr_ring_ready(&c->tokens)); /* records put before the end */
 	if (!n)
@@ -586,7 +643,7 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 
 int sr_gather(struct sr_token *t, const struct sr_record *r)
 {
-	uint32_t n = r->n_top;
+	uint32_t n = r->kind == SR_END ? 0 : r->n_top;
 
 	if (r->kind == SR_TOP) {
 		if (t->n_here >= t->n_top || r->user_data != t->user_data || n < 1 || n > SR_TOP_PER ||
@@ -604,6 +661,7 @@ int sr_gather(struct sr_token *t, const struct sr_record *r)
 	t->id = -1;
 	if (r->kind == SR_END) {
 		t->end = r->u.end;
+		t->place = r->was & SR_POOLED ? r->place : 0;
 		return 1;
 	}
 	t->last = r->last;

@@ -20,7 +20,7 @@
 
 #define LIVE_DEFAULT 64
 #define FILL_NS      60000u           /* time of one host_fill(); then it finishes one last piece */
-#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE | SR_GUIDED)
+#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE | SR_GUIDED | SR_POOLED)
 #define KEPT  8u                         /* guides kept for requests to come, by guided answer granted */
 
 _Static_assert(2 * HOST_CONNS_MAX <= OBJECTS_MAX, "both objects of a connection are guarded");
@@ -73,7 +73,8 @@ int host_create(struct host **out, const struct host_config *cfg)
 	int e;
 
 	if (!sr_shape_ok(&cfg->most) || !cfg->model.vocab || cfg->model.vocab > INT32_MAX ||
-	    !cfg->model.context || cfg->model.context > INT32_MAX || !cfg->model.epoch)
+	    !cfg->model.context || cfg->model.context > INT32_MAX || !cfg->model.epoch ||
+	    cfg->model.width > 1u << 20 || (cfg->most.vectors && !cfg->model.width))
 		return -EINVAL;
 	host = calloc(1, sizeof(*host));
 	if (!host)
@@ -120,6 +121,8 @@ static struct sr_shape shape_of(const struct host_config *cfg, const struct sr_s
 	s.arena = arena < cfg->most.arena ? (uint32_t)arena : cfg->most.arena;
 	if (want->guides && cfg->most.guides)
 		s.guides = grant(want->guides, 0, 8, cfg->most.guides);
+	if (want->vectors && cfg->most.vectors)
+		s.vectors = grant(want->vectors, 0, 8, cfg->most.vectors);
 	assert(sr_shape_ok(&s));
 	return s;
 }
@@ -162,7 +165,7 @@ int host_hello(int fd, struct sr_hello *h)
 	if (n != sizeof(*h) || msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -ECONNRESET;
 	if (h->magic != SR_MAGIC || h->version != SR_VERSION ||
-	    !all_zero(h->zero, sizeof(h->zero)) || !name_ok(h->name, sizeof(h->name)))
+	    h->zero || !name_ok(h->name, sizeof(h->name)))
 		return -EPROTO;
 	return 0;
 }
@@ -221,7 +224,8 @@ static void rings_init(struct host_conn *c)
 	down->model.arena = c->shape.arena;
 	if (!down->model.guides || down->model.guides > c->shape.guides)
 		down->model.guides = c->shape.guides;
-	down->model.flags = c->flags;
+	down->model.vectors = c->shape.vectors;
+	down->model.flags |= c->flags;
 	atomic_store_explicit(&down->epoch, down->model.epoch, memory_order_release);
 }
 
@@ -265,7 +269,7 @@ int host_open(struct host_conn **out, struct host *host, int fd, const struct sr
 	if (!e)
 		e = object_open(&c->up, SR_UP_BYTES(&shape, host->cfg.model.vocab), PROT_READ, trusted);
 	if (!e)
-		e = object_open(&c->down, SR_DOWN_BYTES(&shape), PROT_READ | PROT_WRITE, true);
+		e = object_open(&c->down, SR_DOWN_BYTES(&shape, host->cfg.model.width), PROT_READ | PROT_WRITE, true);
 	if (e) {
 		host_close(c, false);
 		return e;
@@ -327,7 +331,9 @@ const struct sr_shape *host_shape(const struct host_conn *c) { return &c->shape;
 
 size_t host_bytes(const struct host_conn *c)
 {
-	return SR_UP_BYTES(&c->shape, c->host->cfg.model.vocab) + SR_DOWN_BYTES(&c->shape) +
+	const struct sr_model_info *m = &c->host->cfg.model;
+
+	return SR_UP_BYTES(&c->shape, m->vocab) + SR_DOWN_BYTES(&c->shape, m->width) +
 	       (c->guides ? guides_bytes(&c->shape) : 0);
 }
 
@@ -358,21 +364,42 @@ static bool spans_true(const struct sr_span *span)
 	return span[0].kind == SR_SPAN_PROMPT && all_zero(&span[i], (SR_SPANS - i) * sizeof(*span));
 }
 
+/* A pooled request has what a vector needs and nothing that only tokens need; others have none of it. */
+static bool pooling_true(const struct host_config *cfg, const struct sr_shape *s,
+                         const struct sr_wire_request *q)
+{
+	bool logits = q->pool == SR_POOL_LOGITS, encoder = cfg->model.flags & SR_ONLY_POOLED;
+	struct sr_sampling none = { .min_position = (int32_t)q->span[0].n };
+
+	if (!(q->flags & SR_POOLED))
+		return !q->pool && !q->unit && !q->width && !q->place && !encoder;
+	if (q->flags & (SR_GUIDED | SR_PROMPT_LOGPROBS | SR_SEEDED) || q->max_tokens || q->n_top ||
+	    q->n_prompt_top || memcmp(&q->sampling, &none, sizeof(none)))
+		return false;
+	if (q->pool < SR_POOL_LAST || q->pool > SR_POOL_LOGITS || q->unit > 1 || q->place < 1 ||
+	    q->place > s->vectors || q->width > cfg->model.width || (logits && (q->width || q->unit || encoder)))
+		return false;
+	if (logits)
+		return q->span[1].kind == SR_SPAN_ALLOW && q->span[1].n <= cfg->model.width && !q->span[2].kind;
+	return !q->span[1].kind;
+}
+
 /* Check all of a record that needs no span's words.  q is our copy. */
-static bool request_true(const struct host_config *cfg, uint32_t guides, const struct sr_wire_request *q)
+static bool request_true(const struct host_config *cfg, const struct sr_shape *s,
+                         const struct sr_wire_request *q)
 {
 	uint32_t context = cfg->model.context, n_prompt = q->span[0].n;
 
 	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
 	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
 		return false;
-	if (q->flags & SR_GUIDED && !(guides && q->max_tokens))
+	if (!pooling_true(cfg, s, q) || (q->flags & SR_GUIDED && !(s->guides && q->max_tokens)))
 		return false;
 	if (n_prompt > context || q->max_tokens > context - n_prompt)
 		return false;
 	if ((uint32_t)q->sampling.min_position - n_prompt > q->max_tokens)
 		return false;
-	if (q->max_tokens == 0 && !(q->flags & SR_PROMPT_LOGPROBS))
+	if (q->max_tokens == 0 && !(q->flags & (SR_PROMPT_LOGPROBS | SR_POOLED)))
 		return false;
 	if (q->n_top > SR_TOP_MAX || q->n_prompt_top > SR_TOP_MAX ||
 	    (q->n_prompt_top && !(q->flags & SR_PROMPT_LOGPROBS)))
@@ -461,7 +488,7 @@ static void request_spans(struct host_request *r, const struct host_config *cfg,
 	memset(r->list, 0, sizeof(r->list));
 	r->n_prompt = r->q.span[0].n;
 	r->words = 0;
-	r->error = bytes >= 0 && request_true(cfg, s->guides, &r->q) ? 0 : -EINVAL;
+	r->error = bytes >= 0 && request_true(cfg, s, &r->q) ? 0 : -EINVAL;
 	if (r->error)
 		return;
 	r->words = (uint32_t)(bytes / 4);
@@ -694,13 +721,25 @@ uint32_t host_token(struct host_conn *c, const struct host_token *t)
 }
 
 uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
-                  uint32_t preempted, bool guided)
+                  uint32_t preempted, uint32_t flags, uint32_t place)
 {
-	struct sr_record r = { .kind = SR_END, .guided = guided, .user_data = user_data, .u.end = *end,
+	struct sr_record r = { .kind = SR_END, .was = (uint8_t)(flags & (SR_GUIDED | SR_POOLED)),
+	                       .user_data = user_data, .u.end = *end,
 	                       .preempted = (uint16_t)(preempted < UINT16_MAX ? preempted : UINT16_MAX) };
 
+	if (flags & SR_POOLED)
+		r.place = (uint16_t)place;
 	sr_ring_put(&c->tokens, &r);
 	return 1;
+}
+
+void host_vector(struct host_conn *c, uint32_t place, const float *vector, uint32_t n)
+{
+	uint32_t width = c->host->cfg.model.width;
+
+	assert(place >= 1 && place <= c->shape.vectors && n <= width);
+	memcpy(c->down.at + SR_OFF_VECTORS(&c->shape) + (place - 1) * sr_vector_bytes(width), vector,
+	       (size_t)n * sizeof(*vector));
 }
 
 bool host_room(struct host_conn *c, uint32_t n)

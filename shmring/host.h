@@ -28,7 +28,8 @@ struct host_conn;
 
 struct host_config {
 	struct sr_shape most;         /* the most a connection is granted; sr_shape_ok() */
-	struct sr_model_info model;   /* name, vocab_hash, epoch, vocab, context, guides; or host_open sets it */
+	struct sr_model_info model;   /* name, vocab_hash, epoch, vocab, context, width, flags, guides; host_open
+	                                 sets the rest, and adds to the flags */
 };
 
 /* 0, -EINVAL, -ENOMEM.  Installs the SIGBUS handler. */
@@ -138,8 +139,12 @@ struct host_token {
 	const struct sr_pair *top;    /* [n_top] */
 };
 uint32_t host_token(struct host_conn *c, const struct host_token *t);
+/* The flags, and of a pooled request the place, are those of its record. */
 uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
-                  uint32_t preempted, bool guided);
+                  uint32_t preempted, uint32_t flags, uint32_t place);
+
+/* Write the n elements of a pooled request's vector, before its END, into the place that its record names. */
+void     host_vector(struct host_conn *c, uint32_t place, const float *vector, uint32_t n);
 
 /* Is there room for n records now?  How far has the client read?  If this stays, the client stalls. */
 bool     host_room(struct host_conn *c, uint32_t n);

@@ -1,7 +1,7 @@
-/* slipring-sampling.h - how a request's tokens are drawn.
+/* slipring-sampling.h - how a request's tokens are drawn, or how its prompt becomes a vector.
  *
- * The same struct lies in a client's struct sr_request, in its record on the wire, and behind
- * SR_CMD_BEGIN on the device.  So kernels/backend.h includes this file, and nothing else of shmring.
+ * The same structs lie in a client's struct sr_request and behind SR_CMD_BEGIN and SR_CMD_POOL on the
+ * device; the wire carries them.  So kernels/backend.h includes this file, and nothing else of shmring.
  * C11 and C++17 (nvcc).
  */
 #ifndef SLIPRING_SAMPLING_H
@@ -29,5 +29,19 @@ struct sr_sampling {
 #define SR_SAMPLING_REALS(X) \
 	X(temperature, 0, 1e6f) X(top_p, 0, 1) X(min_p, 0, 1) \
 	X(presence, -2, 2) X(frequency, -2, 2) X(repetition, 0, 1e6f)
+
+/* A pooled request (SR_POOLED) answers one vector.  All kinds but LOGITS take the output of the last layer,
+ * after the model's final norm. */
+enum sr_pool {
+	SR_POOL_LAST = 1,      /* of the last token */
+	SR_POOL_MEAN,          /* the mean over all tokens */
+	SR_POOL_FIRST,         /* of the first token, which encoders call CLS */
+	SR_POOL_LOGITS,        /* logits behind the last token: those of the ids in `allow`, in their order */
+};
+struct sr_pooling {
+	uint32_t kind;         /* enum sr_pool; 0: the request is not pooled */
+	uint32_t width;        /* elements wanted, the first ones of the vector; 0 = all.  0 with LOGITS */
+	uint32_t unit;         /* 1: what is wanted of it is divided by its Euclidean length; 0 with LOGITS */
+};
 
 #endif

@@ -55,6 +55,7 @@ struct sr_options {
 	uint32_t arena;          /* bytes for prompts and lists not yet taken */
 	char     name[32];       /* NUL-terminated, for logs and slipring top */
 	uint32_t guides;         /* guided answers at once; 0 = none */
+	uint32_t vectors;        /* pooled requests at once; 0 = none */
 };
 
 /* What the daemon serves and what it granted.  Fixed for the life of a connection. */
@@ -67,12 +68,15 @@ struct sr_model_info {
 	uint32_t live, tokens, arena; /* as in struct sr_options */
 	uint32_t flags;          /* SR_TENANTS_.. */
 	uint32_t guides;         /* 0: the daemon guides no answers, or none were asked for */
+	uint32_t vectors;        /* 0: the daemon makes no vectors, or none were asked for */
+	uint32_t width;          /* most elements of a vector; 0: the daemon makes none */
 	uint32_t zero;
 };
 
 enum {                       /* flags of a connection */
 	SR_TENANTS_HEARD = 1,    /* sr_request.tenant counts: our uid is the daemon's or its gateway's */
 	SR_TENANTS_APART = 2,    /* cached prefixes are shared within a tenant (--prefix-cache-scope tenant) */
+	SR_ONLY_POOLED = 4,      /* the model is an encoder: it answers pooled requests alone, not with LOGITS */
 };
 
 struct sr_pair {             /* a token with a bias, or with its log-probability */
@@ -86,6 +90,7 @@ enum {                       /* flags of a request; unknown ones are -EINVAL */
 	SR_PROMPT_LOGPROBS = 4,  /* SR_PROMPT for each prompt token but the first; skips the cache */
 	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
 	SR_GUIDED = 16,          /* each token of the answer needs a guide: see sr_guide() */
+	SR_POOLED = 32,          /* answer one vector and no token: see sr_vector() */
 };
 
 /* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New fields
@@ -96,7 +101,8 @@ struct sr_request {
 	uint64_t user_data;      /* comes back in every record; the daemon never reads it */
 	const int32_t *prompt;   /* [n_prompt] token ids */
 	uint32_t n_prompt;       /* 1 .. context */
-	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 only with SR_PROMPT_LOGPROBS */
+	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 with SR_POOLED, and allowed with
+	                            SR_PROMPT_LOGPROBS */
 	uint32_t min_tokens;     /* no end-of-sequence or stop id before this many tokens */
 	int32_t  priority;       /* lower goes first; 0 = normal.  Values below 0 need the daemon's
 	                            own uid or the gateway's, else they count as 0 */
@@ -113,6 +119,8 @@ struct sr_request {
 	uint64_t cache_salt;     /* cached prefixes are shared only between equal salts */
 	uint64_t tenant;         /* the work's owner; 0 = our uid's tenant; needs SR_TENANTS_HEARD */
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
+	struct sr_pooling pooling; /* with SR_POOLED, which takes neither sampling nor alternatives, and of the
+	                            lists `allow` with SR_POOL_LOGITS alone */
 };
 
 /* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH
@@ -131,7 +139,7 @@ struct sr_end {
 	                            -EAGAIN, only if it named a
 	                            tenant: that tenant has its share of the queue.  Send it again
 	                            once a request of that tenant gets a token or its end */
-	uint32_t n_tokens;       /* in the answer */
+	uint32_t n_tokens;       /* in the answer; of a pooled request: elements of its vector */
 	uint32_t computed;       /* prompt tokens computed; counted again after a preemption */
 	uint32_t cached;         /* prompt tokens found in the cache */
 	uint64_t queued, scheduled; /* when taken from the ring; when first planned */
@@ -143,11 +151,12 @@ struct sr_record {
 	uint8_t  kind;           /* enum sr_kind */
 	union {
 		uint8_t n_top;   /* TOKEN, PROMPT: all alternatives, most likely first; TOP: those here */
-		uint8_t guided;  /* END: 1 if the request was SR_GUIDED */
+		uint8_t was;     /* END: the request's SR_GUIDED and SR_POOLED */
 	};
 	union {
 		uint16_t last;       /* TOKEN: enum sr_finish if the request ends with it, else 0 */
 		uint16_t preempted;  /* END: how often it was preempted */
+		uint16_t place;      /* END of a pooled request: for sr_vector() */
 	};
 	uint64_t user_data;
 	union {
@@ -174,6 +183,7 @@ struct sr_token {
 	uint32_t last;           /* in an SR_TOKEN: enum sr_finish if the request ends with it (SR_END is next) */
 	struct sr_pair top[SR_TOP_MAX];
 	struct sr_end end;       /* in an SR_END */
+	uint32_t place;          /* in an SR_END of a pooled request: for sr_vector(); else 0 */
 };
 
 /* Connect: receive the shared memory over the socket and map it.  o may be NULL.
@@ -188,8 +198,9 @@ void sr_close(struct sr_conn *c);
 
 /* Send a request; *ticket (ticket may be NULL) names it for sr_cancel().  -EAGAIN ring or arena
  * full (SR_WAIT_ROOM), -EBUSY the granted number is live (read tokens until an SR_END), or as many
- * guided ones as were granted, -EMSGSIZE longer than context or arena, -ENOTSUP SR_GUIDED without
- * granted guides, -EINVAL a field is out of range. */
+ * guided ones as were granted, or all granted vectors are in use (sr_vector), -EMSGSIZE longer than context
+ * or arena, -ENOTSUP SR_GUIDED or SR_POOLED without granted guides or vectors, -EINVAL a field is out of
+ * range. */
 int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket);
 
 /* End a request early.  Its SR_END comes, with -ECANCELED unless it ended by itself first.  A
@@ -209,6 +220,12 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket);
  * client that keeps the order above and reads its tokens.  -ENOTSUP no guides were granted, -EINVAL. */
 int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids,
              uint32_t n, const uint32_t *bits);
+
+/* Copy the first n elements of a pooled request's vector out of the shared memory, and give its place
+ * back.  `place` is that of its SR_END; n is at most end.n_tokens, which is 0 if the request failed.
+ * Call this once for each such END, with n = 0 if the vector is not wanted: no other request uses the
+ * place before.  -EINVAL: no vector lies there. */
+int sr_vector(struct sr_conn *c, uint32_t place, float *out, uint32_t n);
 
 /* Take up to max records; returns how many.  Never blocks.  A client that does not read gets no
  * more tokens; nothing is ever dropped. */

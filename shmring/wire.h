@@ -7,6 +7,7 @@
  *	       [ guides ][ mask places ]
  *	down   the daemon writes, the client reads.   all of them, set after the daemon has
  *	       [ sr_down, a page ][ tokens ]          mapped it
+ *	       [ vectors ]
  *
  * Every shared word lies in the object of the side that writes it.  up may hold anything
  * at any time.  Holes cannot be punched once it is sealed.  Kernels before 5.1 lack that seal:
@@ -35,6 +36,10 @@
  * Of those not yet put into the token ring at most one has a guide other than SR_GUIDE_IS, and at most
  * SR_GUIDE_RUN have one of that kind: nobody can honestly know more.
  *
+ * Vectors.  A pooled request names a place in `down`, from 1 on.  It is the daemon's from the record's
+ * publication until the request's END: the daemon writes the vector there before it puts the END.  A
+ * client that names one place twice mixes up its own vectors and harms no other client.
+ *
  * Room.  The daemon takes a request only with a record reserved for its END, held until the
  * end.  It reserves sr_wire_records() more for each position a row may yield.
  *
@@ -61,7 +66,7 @@
 #include "slipring.h"
 
 #define SR_MAGIC   0x474e5253u                /* "SRNG" */
-#define SR_VERSION 3u                         /* of everything in this file */
+#define SR_VERSION 4u                         /* of everything in this file */
 #define SR_PAGE    ((size_t)4096)             /* before the first record of up and down */
 
 struct sr_shape {                             /* sizes granted, see sr_shape_ok() */
@@ -69,6 +74,7 @@ struct sr_shape {                             /* sizes granted, see sr_shape_ok(
 	uint32_t tokens;                          /* places for tokens */
 	uint32_t arena;                           /* bytes */
 	uint32_t guides;                          /* guided answers at once; 0 = none, and no memory for them */
+	uint32_t vectors;                         /* places for vectors; likewise */
 };
 
 /* Handshake, on a SEQPACKET socket, one second for each message to the daemon: hello to the daemon;
@@ -77,14 +83,13 @@ struct sr_shape {                             /* sizes granted, see sr_shape_ok(
 struct sr_hello {
 	uint32_t magic, version;
 	struct sr_shape want;                     /* 0 = default */
-	uint32_t zero[2];
+	uint32_t zero;
 	char     name[32];                        /* printable, NUL-terminated */
 };
 struct sr_welcome {
 	uint32_t magic, version;
 	int32_t  status;                          /* 0 or -errno */
 	struct sr_shape shape;
-	uint32_t zero;
 	uint64_t epoch;
 };
 
@@ -109,7 +114,11 @@ struct sr_wire_request {
 	uint32_t max_tokens;
 	uint64_t deadline;
 	int32_t  priority;
-	uint8_t  n_top, n_prompt_top, zero0[10];
+	uint8_t  n_top, n_prompt_top;
+	uint8_t  pool, unit;                      /* of SR_POOLED: as struct sr_pooling */
+	uint32_t width;
+	uint16_t place;                           /* of its vector, from 1 on; 0: not pooled */
+	uint8_t  zero0[2];
 	uint64_t cache_salt, tenant;
 	struct sr_span span[SR_SPANS];            /* the prompt, then kinds in rising order */
 	struct sr_sampling sampling;
@@ -163,18 +172,23 @@ _Static_assert(offsetof(struct sr_wire_request, span) == 64 && sizeof(struct sr_
                sizeof(struct sr_sampling) == 40, "no holes");
 _Static_assert(sizeof(struct sr_up) == 6 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
 _Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 40, "no holes");
-_Static_assert(sizeof(struct sr_model_info) == 136, "no holes");
+_Static_assert(sizeof(struct sr_model_info) == 144, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
 /* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: one for each
  * live request and one for each just ended.  Tokens: an END for each, and as many again to stream.
- * Guides: 4 records and 2 mask places for each guided answer. */
+ * Guides: 4 records and 2 mask places for each guided answer.  Vectors: places. */
+static inline bool sr_places_ok(uint32_t n)
+{
+	return !n || (n >= 8 && n <= 1u << 12 && !(n & (n - 1)));
+}
+
 static inline bool sr_shape_ok(const struct sr_shape *s)
 {
 	return s->live >= 32 && s->live <= 1u << 14 && !(s->live & (s->live - 1)) &&
 	       s->tokens >= 2 * s->live && s->tokens <= 1u << 20 && !(s->tokens & (s->tokens - 1)) &&
 	       s->arena >= SR_PAGE && s->arena <= 1u << 30 && s->arena % SR_PAGE == 0 &&
-	       (!s->guides || (s->guides >= 8 && s->guides <= 1u << 12 && !(s->guides & (s->guides - 1))));
+	       sr_places_ok(s->guides) && sr_places_ok(s->vectors);
 }
 
 /* Words of 4 bytes of a mask: bit i % 32 of word i / 32 is that of id i; bits beyond the vocabulary do not
@@ -185,13 +199,17 @@ static inline size_t sr_mask_bytes(uint32_t vocab)
 	return ((size_t)sr_mask_words(vocab) * 4 + 63) / 64 * 64;
 }
 
+/* Bytes of a place for a vector: whole lines. */
+static inline size_t sr_vector_bytes(uint32_t width) { return ((size_t)width * 4 + 63) / 64 * 64; }
+
 /* Offsets into up and down, and their sizes, in bytes. */
 #define SR_OFF_CANCELS(live) (SR_PAGE + (live) * sizeof(struct sr_wire_request))
 #define SR_OFF_ARENA(live)   (SR_OFF_CANCELS(live) + (live) * 2 * sizeof(struct sr_wire_cancel))
 #define SR_OFF_GUIDES(s)     (SR_OFF_ARENA((s)->live) + (s)->arena)
 #define SR_OFF_MASKS(s)      (SR_OFF_GUIDES(s) + (s)->guides * 4 * sizeof(struct sr_wire_guide))
 #define SR_UP_BYTES(s, vocab) (SR_OFF_MASKS(s) + (s)->guides * 2 * sr_mask_bytes(vocab))
-#define SR_DOWN_BYTES(s)     (SR_PAGE + (s)->tokens * sizeof(struct sr_record))
+#define SR_OFF_VECTORS(s)    (SR_PAGE + (s)->tokens * sizeof(struct sr_record))
+#define SR_DOWN_BYTES(s, width) (SR_OFF_VECTORS(s) + (s)->vectors * sr_vector_bytes(width))
 
 /* All that differs from one kind of span to the next: the client writes and the daemon checks by it. */
 enum sr_span_check { SR_CHECK_IDS, SR_CHECK_PAIRS, SR_CHECK_SEQUENCES };

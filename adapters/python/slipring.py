@@ -36,7 +36,8 @@ __all__ = ["open", "Session", "Answer", "Error", "Guide", "regex", "grammar", "t
 
 TOKEN, TOP, PROMPT, END = 1, 2, 3, 4
 STOP, LENGTH = 1, 2
-SEEDED, IGNORE_EOS, GUIDED = 1, 2, 16
+SEEDED, IGNORE_EOS, GUIDED, POOLED = 1, 2, 16, 32
+POOLS = {"last": 1, "mean": 2, "first": 3, "cls": 3, "logits": 4}
 BITS, ONLY, IS, FREE = range(4)                           # kinds of guides
 WAIT_TOKENS, WAIT_ROOM = 1, 2
 RETRY_MS = 10                                             # a cancel that found its ring full
@@ -55,14 +56,15 @@ class Error(OSError):
 
 class Options(C.Structure):
     _fields_ = [("size", C.c_uint32), ("spin_us", C.c_uint32), ("live", C.c_uint32),
-                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32), ("guides", C.c_uint32)]
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32), ("guides", C.c_uint32),
+                ("vectors", C.c_uint32)]
 
 
 class ModelInfo(C.Structure):
     _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
                 ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
                 ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32), ("guides", C.c_uint32),
-                ("zero", C.c_uint32)]
+                ("vectors", C.c_uint32), ("width", C.c_uint32), ("zero", C.c_uint32)]
 
 
 class Pair(C.Structure):
@@ -78,6 +80,10 @@ class Sampling(C.Structure):
 _SAMPLING = [name for name, _ in Sampling._fields_ if name != "min_position"]
 
 
+class Pooling(C.Structure):
+    _fields_ = [("kind", C.c_uint32), ("width", C.c_uint32), ("unit", C.c_uint32)]
+
+
 class Request(C.Structure):
     _fields_ = [("size", C.c_uint32), ("flags", C.c_uint32), ("user_data", C.c_uint64),
                 ("prompt", C.POINTER(C.c_int32)), ("n_prompt", C.c_uint32), ("max_tokens", C.c_uint32),
@@ -86,7 +92,8 @@ class Request(C.Structure):
                 ("stop", C.POINTER(C.c_int32)), ("allow", C.POINTER(C.c_int32)), ("bias", C.POINTER(Pair)),
                 ("bad", C.POINTER(C.c_int32)), ("n_stop", C.c_uint32), ("n_allow", C.c_uint32),
                 ("n_bias", C.c_uint32), ("n_bad", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
-                ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8)]
+                ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8),
+                ("pooling", Pooling)]
 
 
 class EndInfo(C.Structure):
@@ -97,7 +104,7 @@ class EndInfo(C.Structure):
 class Token(C.Structure):
     _fields_ = [("user_data", C.c_uint64), ("kind", C.c_uint32), ("id", C.c_int32), ("index", C.c_uint32),
                 ("rank", C.c_uint32), ("logprob", C.c_float), ("n_top", C.c_uint32), ("n_here", C.c_uint32),
-                ("last", C.c_uint32), ("top", Pair * 20), ("end", EndInfo)]
+                ("last", C.c_uint32), ("top", Pair * 20), ("end", EndInfo), ("place", C.c_uint32)]
 
 
 class TextInfo(C.Structure):

@@ -22,11 +22,14 @@ struct clients_config {
 	int32_t  max_per_uid;
 	uint32_t live, tokens, arena; /* most a connection is granted, see sr_shape */
 	uint32_t guides;              /* guided answers that a connection may have; its rings may have room for more */
+	uint32_t vectors;             /* places for vectors of a connection */
 	size_t   stranger_bytes;      /* most memory shared with all untrusted clients together; 0 = no limit */
 	uint32_t take;                /* most requests of one client per turn (R8) */
 	uid_t    gateway;             /* its requests may name a tenant; -1 = only our own uid's may */
 	bool     scope_global, scope_tenant; /* --prefix-cache-scope; neither: by uid */
 	int32_t  vocab, context;
+	int32_t  width;               /* most elements of a vector; 0: there are none */
+	bool     only_pooled;         /* the model is an encoder */
 	const int32_t *eos;           /* [n_eos] end an answer unless SR_IGNORE_EOS */
 	int32_t  n_eos;
 	char     model_name[64];

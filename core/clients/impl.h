@@ -21,6 +21,7 @@ struct live {                         /* a request that the scheduler has */
 	uint32_t ticket;
 	int32_t  next;                /* in its bucket, or in the free list */
 	bool     used, guided;
+	uint32_t place, n_vector;     /* pooled: the place of its vector, and elements put there; else 0 */
 	uint32_t n_prompt, max_tokens, n_tokens; /* n_tokens: of the answer so far */
 	uint64_t queued, first, last;
 	uint64_t recorded;            /* its number in a recording; 0 = not recorded */

@@ -45,7 +45,7 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
 	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now,
-	                    .guided = r->q.flags & SR_GUIDED };
+	                    .guided = r->q.flags & SR_GUIDED, .place = r->q.place };
 	c->n_guided += q->guided;
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
@@ -271,10 +271,10 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
                                               const struct sched_event *e)
 {
 	host_end(c->conn, q->user_data, &(struct sr_end){
-		.finish = e->finish, .n_tokens = q->n_tokens,
+		.finish = e->finish, .n_tokens = q->place ? q->n_vector : q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
-	}, (uint32_t)e->preempted, q->guided);
+	}, (uint32_t)e->preempted, (q->guided ? SR_GUIDED : 0) | (q->place ? SR_POOLED : 0), q->place);
 	count_end(cl, q, e);
 	if (q->recorded)
 		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
@@ -290,10 +290,14 @@ static void port_emit(void *ctx, void *client, const struct sched_event *e)
 
 	assert(q->used);
 	soil(cl, c);
-	if (e->kind == SCHED_END)
+	if (e->kind == SCHED_END) {
 		put_end(cl, c, q, e);
-	else
+	} else if (e->kind == SCHED_VECTOR) {
+		q->n_vector = (uint32_t)e->n_vector;
+		host_vector(c->conn, q->place, e->vector, q->n_vector);
+	} else {
 		put_token(cl, c, q, e);
+	}
 }
 
 void clients_port(struct clients *cl, struct sched_port *out)
@@ -346,7 +350,7 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 	if (!port_reserve(cl, c, 1, 1))
 		return false;
 	host_end(c->conn, r->q.user_data, &(struct sr_end){ .finish = error, .queued = cl->now }, 0,
-	         r->q.flags & SR_GUIDED);
+	         r->q.flags, r->q.place);
 	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
@@ -424,6 +428,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	c->row->alone += c->n_live == 1;
 	c->row->prompt_tokens += r->n_prompt;
 	cl->cfg.counters->guided += c->live[i].guided;
+	cl->cfg.counters->pooled += c->live[i].place > 0;
 	take_guides_kept(cl, c);
 	return true;
 }
@@ -623,7 +628,7 @@ static uint32_t guides_room(uint32_t n)
 static int host_make(struct clients *cl)
 {
 	const struct clients_config *cfg = &cl->cfg;
-	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena, guides_room(cfg->guides) } };
+	struct host_config s = { .most = { cfg->live, cfg->tokens, cfg->arena, guides_room(cfg->guides), cfg->vectors } };
 
 	if (getrandom(cl->key, sizeof(cl->key), 0) != sizeof(cl->key) ||
 	    getrandom(&s.model.epoch, sizeof(s.model.epoch), 0) != sizeof(s.model.epoch))
@@ -632,6 +637,8 @@ static int host_make(struct clients *cl)
 	s.model.vocab = (uint32_t)cfg->vocab;
 	s.model.context = (uint32_t)cfg->context;
 	s.model.guides = cfg->guides;
+	s.model.width = (uint32_t)cfg->width;
+	s.model.flags = cfg->only_pooled ? SR_ONLY_POOLED : 0;
 	memcpy(s.model.name, cfg->model_name, sizeof(s.model.name) - 1);
 	memcpy(s.model.vocab_hash, cfg->vocab_hash, sizeof(s.model.vocab_hash));
 	return host_create(&cl->host, &s);

@@ -58,9 +58,13 @@ static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+#define POOLING_WORDS ((int32_t)(sizeof(struct sr_pooling) / sizeof(uint32_t)))
+
 /* The number of words that commands_of() makes, without the BEGIN's. */
 int32_t words_of(const struct clients *cl, const struct host_request *r)
 {
+	if (r->q.flags & SR_POOLED)
+		return POOLING_WORDS + (int32_t)(r->words - r->n_prompt);
 	return (r->q.flags & SR_IGNORE_EOS ? 0 : cl->cfg.n_eos) + (int32_t)(r->words - r->n_prompt);
 }
 
@@ -96,8 +100,12 @@ static void commands_of(struct clients *cl, const struct host_request *r, const 
 	put(cl, out, sampling, sizeof(*sampling) / sizeof(uint32_t));
 	put_cmd(cl, out, SR_CMD_BEGIN, 0);
 
+	if (r->q.flags & SR_POOLED) {
+		put(cl, out, &(struct sr_pooling){ r->q.pool, r->q.width, r->q.unit }, POOLING_WORDS);
+		put_cmd(cl, out, SR_CMD_POOL, 0);
+	}
 	out->stop = out->n_words;
-	if (!(r->q.flags & SR_IGNORE_EOS))
+	if (!(r->q.flags & (SR_IGNORE_EOS | SR_POOLED)))
 		put(cl, out, cl->cfg.eos, (uint32_t)cl->cfg.n_eos);
 	out->n_stop = out->n_words - out->stop + (int32_t)r->list[SR_SPAN_STOP].n;
 	for (int32_t i = 0; i < (int32_t)sizeof(span); i++) {
@@ -130,6 +138,14 @@ static struct sr_sampling sampling_of(struct clients *cl, const struct sr_wire_r
 	return s;
 }
 
+/* Elements of the vector that a pooled request answers. */
+static int32_t vector_of(const struct clients *cl, const struct host_request *r)
+{
+	if (r->q.pool == SR_POOL_LOGITS)
+		return (int32_t)r->list[SR_SPAN_ALLOW].n;
+	return r->q.width ? (int32_t)r->q.width : cl->cfg.width;
+}
+
 struct sched_request translate(struct clients *cl, const struct client *c,
                                const struct host_request *r, uint64_t tenant)
 {
@@ -143,8 +159,11 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,
 		.score = q->flags & SR_PROMPT_LOGPROBS, .no_cache = q->flags & SR_NO_CACHE,
 		.history = looks_back(r), .guided = q->flags & SR_GUIDED,
+		.pool = q->pool, .n_vector = q->pool ? vector_of(cl, r) : 0,
 	};
 
+	/* The device needs all tokens of a mean, and the first one, which a cached prefix does not have. */
+	out.no_cache |= q->pool == SR_POOL_MEAN || q->pool == SR_POOL_FIRST;
 	commands_of(cl, r, &sampling, &out);
 	assert(out.n_words - out.cmd[0].n == words_of(cl, r)); /* for which sched_full was asked */
 	return out;

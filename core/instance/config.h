@@ -17,6 +17,7 @@
 
 enum config_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
 enum config_scope  { SCOPE_UID, SCOPE_TENANT, SCOPE_GLOBAL };
+enum config_runner { RUNNER_AUTO, RUNNER_GENERATE, RUNNER_POOLING };
 enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 #define CONFIG_LIST 16
@@ -33,6 +34,7 @@ struct config {
 	const char *generation_config;        /* auto, vllm, or a directory */
 	const char *tokenizer;                /* NULL = the model's */
 	uint64_t seed;
+	enum config_runner runner;            /* are answers tokens or vectors?  auto: as the model's files say */
 
 	/* device and memory */
 	enum config_device device;

@@ -53,6 +53,7 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	/* requests that were taken and whose answers are guided; guides taken, also those that were ignored */ \
 	X(guided, .metric = "slipring_guided_requests_total", .help = "Requests with a guided answer.") \
 	X(guides, .metric = "slipring_guides_total", .help = "Guides received from clients.") \
+	X(pooled, .metric = "slipring_pooled_requests_total", .help = "Requests whose answer is a vector.") \
 	/* rows of guided answers that were computed before their guide was there; tokens that guides forced */ \
 	X(guide_misses, .metric = "slipring_guide_misses_total", \
 	  .help = "Rows computed again because their guide came too late.", \

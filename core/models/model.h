@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/models/pooling.h"
 #include "kernels/model.h"
 
 #define MODEL_EOS_MAX 8
@@ -22,6 +23,7 @@ struct model {
 	uint64_t weight_bytes;        /* as stored */
 	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and counts */
 	char    format[16];           /* "GGUF", "safetensors", "dummy" */
+	struct pooling pooling;       /* how its prompts become vectors */
 	bool    kv_f8;                /* its files ask for an FP8 KV cache */
 	char    quantization[24];     /* as --quantization names it: "gguf", "awq", "gptq",
 	                                 "compressed-tensors"; "" = none */

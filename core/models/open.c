@@ -517,6 +517,8 @@ static int open_any(struct model **out, const char *path, bool dummy, char *err,
 		rc = S_ISDIR(st.st_mode) ? model_open_hf(&o, path) : model_open_gguf(&o);
 	if (rc == 0 && !md->m.name[0])
 		name_by_path(md, path);
+	if (rc == 0)
+		rc = pooling_read(&md->pooling, path, !S_ISDIR(st.st_mode), err, errlen);
 	if (rc == 0 && dummy)
 		snprintf(md->format, sizeof(md->format), "dummy");
 	end_opening(&o, rc, out);

@@ -13,8 +13,9 @@ static bool fits_batch(const struct sched *s, const struct sched_request *r)
 	int64_t words = (int64_t)r->n_words + (int64_t)lim->n_groups * lim->seq_blocks +
 			(r->history ? (int64_t)r->n_prompt + r->max_tokens : 0);
 
-	return words + (int64_t)lim->n_groups * lim->rows <= lim->words && word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks &&
-	       (!r->score || lim->scores >= 1);
+	return words + (int64_t)lim->n_groups * lim->rows <= lim->words &&
+	       word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks && (!r->score || lim->scores >= 1) &&
+	       (!r->pool || lim->vectors >= 1);
 }
 
 static void check_cmds(const struct sched_request *r)
@@ -33,7 +34,8 @@ static void check_cmds(const struct sched_request *r)
 
 static void check_request(const struct sched *s, const struct sched_request *r)
 {
-	assert(r->n_prompt >= 1 && r->max_tokens >= (r->score ? 0 : 1));
+	assert(r->n_prompt >= 1 && (r->pool ? r->max_tokens == 0 : r->max_tokens >= (r->score ? 0 : 1)));
+	assert(!r->pool || (r->n_vector >= 1 && !r->guided && !r->score && !r->history && !r->n_top));
 	assert((int64_t)r->n_prompt + r->max_tokens <= s->cfg.context);
 	assert(r->n_top <= SR_TOP_MAX && r->n_prompt_top <= SR_TOP_MAX);
 	for (int32_t i = 0; i < r->n_prompt; i++)
@@ -56,6 +58,7 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
 		.score = r->score, .history = r->history, .no_cache = r->no_cache, .guided = r->guided,
+		.pool = r->pool, .n_vector = r->n_vector,
 		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
 		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,
 		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
@@ -93,7 +96,7 @@ int sched_admit(struct sched *s, void *client, uint64_t tenant, const struct sch
 	queue_put(s, i);
 	if (r->deadline)
 		queue_deadline(s, i);
-	if (r->max_tokens == 0 && r->n_prompt == 1) /* nothing to score or sample */
+	if (r->max_tokens == 0 && r->n_prompt == 1 && !r->pool) /* nothing to score or sample */
 		seq_finish(s, i, SCHED_LENGTH);
 	return 0;
 }

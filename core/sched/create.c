@@ -33,7 +33,7 @@ static int32_t most_blocks(const struct sched_config *c)
 
 	for (int32_t g = 0; g < c->limits.n_groups; g++)
 		kv.group[g].window = c->limits.group[g].window;
-	return kv_most(&kv, c->context - 1, c->limits.tokens);
+	return kv_most(&kv, c->context - !c->limits.vectors, c->limits.tokens);
 }
 
 static bool config_works(const struct sched_config *c, const struct kv *kv, const struct sr_backend_ops *ops)
@@ -49,8 +49,9 @@ static bool config_works(const struct sched_config *c, const struct kv *kv, cons
 	       lim->cmds >= (int64_t)lim->n_groups * (lim->rows + 1) + lim->slots + 7 &&
 	       lim->words >= (int64_t)lim->n_groups * (lim->rows + lim->seq_blocks) + 16 &&
 	       (!kv_windows(kv) || ops->depth <= lim->block_tokens) && /* kv_slide: results in flight may be dropped */
-	       (int64_t)lim->seq_blocks * lim->block_tokens >= c->context - 1 &&
-	       lim->n_blocks >= most_blocks(c) && lim->seq_blocks >= 1;
+	       (int64_t)lim->seq_blocks * lim->block_tokens >= c->context - !lim->vectors &&
+	       lim->n_blocks >= most_blocks(c) && lim->seq_blocks >= 1 &&
+	       (!lim->whole || (lim->vectors > 0 && c->knobs.batch_tokens >= c->context));
 }
 
 static void *take(int64_t n, size_t size, bool *ok)
@@ -163,6 +164,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 		return -ENOMEM;
 	s->cfg = *cfg;
 	s->knobs = cfg->knobs;
+	s->knobs.no_prefix_cache |= cfg->limits.whole; /* what layers that look both ways leave is of one prompt alone */
 	s->kv = kv;
 	s->ops = ops;
 	s->b = b;
@@ -233,6 +235,9 @@ int sched_set(struct sched *s, const struct sched_knobs *k)
 	    k->queue_requests > s->cfg.knobs.queue_requests || k->queue_tokens > s->cfg.knobs.queue_tokens ||
 	    k->copies > lim->copies)
 		return -ERANGE;
+	if (lim->whole && k->batch_tokens < s->cfg.context)
+		return -ERANGE;
 	s->knobs = *k;
+	s->knobs.no_prefix_cache |= lim->whole;
 	return 0;
 }

@@ -34,7 +34,7 @@ static int32_t goal_of(const struct sched *s, const struct seq *q)
 {
 	if (q->guided && !guide_ready(s, q)) /* what is known of its last token waits for the guide of the next */
 		return q->known - 1;
-	return q->end == q->n_prompt ? q->n_prompt - 1 : q->known;
+	return q->end == q->n_prompt && !q->pool ? q->n_prompt - 1 : q->known;
 }
 
 static void hold_back(struct fill *x, int why)
@@ -125,7 +125,7 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 
 	*r = (struct sr_row){ .slot = q->slot, .first = q->planned, .n = n, .token = SR_LAST,
 			      .n_score = n_score, .result = b->n_results, .sample = sample,
-			      .n_top = q->n_top };
+			      .n_top = q->n_top, .pool = q->pool };
 	if (!q->drawn) {
 		int32_t n_ids = n + (n_score == n);
 
@@ -139,10 +139,14 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	f->gen = q->gen;
 	b->n_rows++;
 	b->n_tokens += n;
-	b->n_results += n_score + sample;
 	s->filled[q->slot] = s->n_filled;
 	if (sample && q->guided)
 		r->mask = guide_mask(s, q);
+	if (sample && q->pool) {
+		r->mask = x->n_vectors++;
+		sample = false;
+	}
+	b->n_results += n_score + sample;
 	q->planned += n;
 	q->known += sample;
 	q->drawn |= sample;
@@ -364,7 +368,7 @@ static void budget_time(struct sched *s, struct fill *x)
 
 	bool alone = s->n_run + s->stats.waiting < 2;
 
-	if (!s->knobs.step_ns || (alone && s->prompt_ns <= 0))
+	if (!s->knobs.step_ns || s->cfg.limits.whole || (alone && s->prompt_ns <= 0))
 		return;
 	if (alone)
 		left *= ALONE;
@@ -420,6 +424,9 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 	int32_t missing = goal_of(s, q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
 	bool cut = n < missing && n <= s->knobs.chunk_max;
 
+	if (s->cfg.limits.whole && missing > 0) /* it waits for a batch with room; an empty one has it */
+		return n < missing || x->n_vectors == s->cfg.limits.vectors ? (struct chunk){ 0 } :
+		       (struct chunk){ missing, 0, true, false };
 	if (n > s->knobs.chunk_max)
 		n = s->knobs.chunk_max;
 	if (n < missing) {
@@ -443,13 +450,15 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 		if (n_score > room)
 			n = n_score = room;
 	}
-	return (struct chunk){ n, n_score, q->end > q->n_prompt && q->planned + n == q->known, cut };
+	if (q->pool && n == missing && x->n_vectors == s->cfg.limits.vectors)
+		return (struct chunk){ 0 };     /* the batch has all the vectors that it can have */
+	return (struct chunk){ n, n_score, (q->end > q->n_prompt || q->pool) && q->planned + n == q->known, cut };
 }
 
 /* Set records aside for what c yields; a scored chunk is cut to the records there are. */
 static bool reserve_chunk(struct sched *s, struct seq *q, struct chunk *c)
 {
-	uint32_t want = (uint32_t)(c->n_score * q->prompt_cost + c->sample * q->cost), got;
+	uint32_t want = (uint32_t)(c->n_score * q->prompt_cost + (c->sample && !q->pool) * q->cost), got;
 
 	if (!want)
 		return true;

@@ -74,6 +74,8 @@ struct seq {
 	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
 	uint8_t  n_prompt_top, prompt_cost;
 	bool     score, history, no_cache;
+	uint8_t  pool;           /* enum sr_pool, or 0 */
+	int32_t  n_vector;       /* elements that a pooled request answers */
 	struct kv_chunk *head;   /* first chunk of its ids */
 	struct kv_chunk *cur;    /* chunk that was read last */
 	int32_t  cur_at;         /* position of that chunk's first id */
@@ -244,6 +246,7 @@ struct fill {
 	uint64_t now;
 	int32_t  budget;         /* new tokens this batch may have */
 	int32_t  n_decode, n_scores; /* rows of one sampled token; results that are scores */
+	int32_t  n_vectors;      /* rows that answer a vector */
 	bool     prompts;        /* a running sequence may have prompt tokens to compute */
 	bool     timed;          /* step_ns made the budget smaller than the knob */
 	enum sched_why why;      /* WHY_EMPTY until a sequence is held back */

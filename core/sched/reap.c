@@ -99,6 +99,15 @@ static void reap_guided(struct sched *s, struct seq *q, const struct sr_batch *b
 		guide_drawn(s, q, id);
 }
 
+static void reap_vector(struct sched *s, struct seq *q, const float *vector)
+{
+	struct sched_event e = { .user_data = q->user_data, .kind = SCHED_VECTOR, .position = q->have,
+	                         .vector = vector, .n_vector = q->n_vector };
+
+	s->port.emit(s->port.ctx, q->client, &e);
+	seq_finish(s, (int32_t)(q - s->seq), SCHED_STOP);
+}
+
 /* Take the results of a row that is not just one sampled token.  Not inlined: it would take registers
  * from the loop over rows. */
 static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, const struct sr_row *r,
@@ -110,7 +119,10 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 		emit_result(s, q, &b->result[r->result + j], b->top + (size_t)(r->result + j) * SR_TOP_MAX, SCHED_SCORED,
 			    q->scored, 0);
 	}
-	if (r->sample) {
+	if (q->pool) {
+		if (r->sample)
+			reap_vector(s, q, b->vector + (size_t)r->mask * (size_t)s->cfg.limits.width);
+	} else if (r->sample) {
 		assert(r->first + r->n == q->have);
 		if (q->guided)
 			reap_guided(s, q, b, r->result + r->n_score);

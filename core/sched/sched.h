@@ -77,6 +77,9 @@ struct sched_request {
 	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
 	bool     history;         /* the device needs its ids (SR_CMD_HISTORY) */
 	bool     guided;          /* each token of the answer needs a guide: sched_guide() */
+	uint8_t  pool;            /* enum sr_pool; 0: it is not pooled.  Else max_tokens is 0, and n_vector
+	                             elements are answered */
+	int32_t  n_vector;
 };
 
 /* How a request ended; else -ECANCELED, -ETIME, -EIO, -EDOM (its guide and its lists leave no id),
@@ -86,6 +89,7 @@ enum { SCHED_STOP = 1, SCHED_LENGTH };
 enum sched_kind {
 	SCHED_TOKEN,              /* the next token of an answer */
 	SCHED_SCORED,             /* a prompt token with its log-probability */
+	SCHED_VECTOR,             /* of a pooled prompt; its END is the next event */
 	SCHED_END,                /* of the request: nothing follows */
 };
 
@@ -101,6 +105,10 @@ struct sched_event {
 	float    logprob;
 	int32_t  n_top;
 	const struct sr_top *top; /* [n_top], valid during the call */
+
+	/* VECTOR: */
+	const float *vector;      /* [n_vector], valid during the call */
+	int32_t  n_vector;
 
 	/* END: */
 	int32_t  finish;          /* SCHED_STOP, SCHED_LENGTH or -errno */
@@ -118,7 +126,7 @@ struct sched_event {
  * that leaves room for the largest row.  Otherwise ends alone could take all room of a client and
  * block it for ever.
  *
- * A TOKEN or SCORED event uses cost[n_top] records.  An END uses the one set aside at admission.  All
+ * A TOKEN or SCORED event uses cost[n_top] records, a VECTOR none.  An END uses the one set aside at admission.  All
  * other records set aside for a request are released before its END is emitted.  Only sched_admit,
  * sched_cancel and sched_step call the port; the port may not call the scheduler. */
 struct sched_port {

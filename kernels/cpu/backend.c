@@ -128,9 +128,10 @@ static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 		int32_t *table = cut(&c, blocks, sizeof(int32_t));
 		int32_t *history = cut(&c, (size_t)b->history_cap, sizeof(int32_t));
 		uint32_t *word = cut(&c, (size_t)slot_words(&b->lim), sizeof(uint32_t));
+		float *sum = cut(&c, b->lim.vectors ? (size_t)b->lim.width : 0, sizeof(float));
 
 		if (base)
-			s[i] = (struct slot){ .table = table, .history = history, .word = word };
+			s[i] = (struct slot){ .table = table, .history = history, .word = word, .sum = sum };
 	}
 	return c.at;
 }
@@ -481,6 +482,9 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		break;
 	case SR_CMD_END:
 		break; /* BEGIN clears the slot */
+	case SR_CMD_POOL:
+		memcpy(&s->pooling, word, sizeof(s->pooling));
+		break;
 	default:
 		assert(!"a command that exists");
 	}
@@ -503,12 +507,24 @@ static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr
 	}
 }
 
+/* Tokens from .. from+n-1 of a pooled row. */
+static void add_pool(struct slice *s, const struct sr_batch *b, const struct sr_row *r, int32_t from, int32_t n)
+{
+	bool last = r->sample && from + n == r->n;
+
+	if (r->pool != SR_POOL_LOGITS)
+		s->pool[s->n_pools++] = (struct batch_pool){ s->n_tokens, n, r->first + from, r->slot, r->pool,
+		                                             last ? r->mask : -1 };
+	else if (last)
+		s->pick[s->n_picks++] = row_pick(r, b->token, s->n_tokens - from, 0);
+}
+
 static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 {
 	struct slice *s = b->slice;
 	int32_t cap = slice_tokens(b);
 
-	s->n_tokens = s->n_items = s->n_stores = s->n_picks = 0;
+	s->n_tokens = s->n_items = s->n_stores = s->n_picks = s->n_pools = 0;
 	s->guided = false;
 	s->single = true;
 	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
@@ -516,7 +532,10 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 
 		assert(batch_row_ok(&b->batch, &b->lim, r));
-		add_picks(s, &b->batch, r, c->done, n);
+		if (r->pool)
+			add_pool(s, &b->batch, r, c->done, n);
+		else
+			add_picks(s, &b->batch, r, c->done, n);
 		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, QUERIES);
 		s->n_stores += cut_runs(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {
@@ -546,7 +565,7 @@ static void compute_slice(void *ctx, int i)
 
 	d->reads = d->writes = 0;
 	ops_angles(d);
-	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, logit_rows(b),
+	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
 		i ? NULL : breathe, d);
 }
 

@@ -82,7 +82,7 @@ static inline uint8_t *weight_block(const struct weight *w, int part, int32_t ex
 }
 
 struct slice {
-	int32_t n_tokens, n_items, n_stores, n_picks;
+	int32_t n_tokens, n_items, n_stores, n_picks, n_pools;
 	bool    guided;              /* a pick has a mask */
 	bool    single;              /* one token of each sequence: no thread reads what another stores */
 	struct batch_token token[SLICE];
@@ -90,6 +90,7 @@ struct slice {
 	struct token_run store[SLICE]; /* tokens of one KV block; one thread stores them all, because
 	                                they share words there */
 	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
+	struct batch_pool pool[SLICE];
 };
 
 struct row_run;

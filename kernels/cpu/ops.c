@@ -551,6 +551,17 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, const struc
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
+/* SR_POOL_LOGITS: the logits of the ids in the slot's SR_LIST_ALLOW, its only list. */
+static void pick_logits(struct dev *d, const struct batch_pick *p, const float *logits)
+{
+	const struct slot *s = &d->b->slot[p->slot];
+	float *out = d->b->batch.vector + (size_t)(p->vector - 1) * (size_t)d->b->lim.width;
+	int32_t n = s->n_words > 2 ? (int32_t)s->word[1] : 0;
+
+	for (int32_t i = 0; i < n && i < d->b->lim.width; i++)
+		out[i] = logits[s->word[2 + i]];
+}
+
 static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, float *logits)
 {
 	struct sr_backend *b = d->b;
@@ -570,6 +581,10 @@ static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, fl
 	}
 	for (int32_t j = 0; cap > 0 && j < b->m.n_vocab; j++)
 		logits[j] = cap * tanhf(logits[j] / cap);
+	if (p->vector) {
+		pick_logits(d, p, logits);
+		return;
+	}
 	if (what == SR_MASK_ANY)
 		sample(&q, &d->sample, out, top);
 	else if (what == SR_MASK_BITS)
@@ -615,6 +630,78 @@ static void sample_results(struct dev *d, float cap, int i0, int R)
 	sample_some(d, cap, i0, R, true);
 }
 
+/* ---- vectors ------------------------------------------------------------------------------------------- */
+
+/* The vector of a prompt, from what its last run left: of as many elements as are wanted. */
+static void pool_end(struct dev *d, const struct batch_pool *p, const float *from)
+{
+	struct sr_backend *b = d->b;
+	const struct sr_pooling *want = &b->slot[p->slot].pooling;
+	int32_t n = want->width ? (int32_t)want->width : b->m.d_model;
+	float *out = b->batch.vector + (size_t)p->vector * (size_t)b->lim.width, by = 1;
+	double sum = 0;
+
+	if (p->pool == SR_POOL_MEAN)
+		by = 1 / (float)(p->first + p->n);
+	for (int32_t i = 0; i < n; i++) {
+		out[i] = from[i] * by;
+		sum += (double)out[i] * (double)out[i];
+	}
+	if (!want->unit)
+		return;
+	by = (float)(1 / fmax(sqrt(sum), 1e-12));
+	for (int32_t i = 0; i < n; i++)
+		out[i] *= by;
+}
+
+static bool counts(const struct batch_pool *p, int32_t j)
+{
+	switch ((enum sr_pool)p->pool) {
+	case SR_POOL_MEAN:
+		return true;
+	case SR_POOL_FIRST:
+		return p->first + j == 0;
+	default:
+		return p->vector >= 0 && j == p->n - 1;
+	}
+}
+
+static void pool_run(struct dev *d, const struct batch_pool *p, const struct weight *w, enum sr_norm how,
+                     float eps)
+{
+	struct sr_backend *b = d->b;
+	int32_t D = b->m.d_model;
+	float *sum = b->slot[p->slot].sum;
+
+	for (int32_t j = 0; j < p->n; j++) {
+		const float *x = row_of(d, P_X, p->t + j, b->slice->n_tokens);
+
+		if (!counts(p, j))
+			continue;
+		if (w) {
+			norm_row(d, x, w, how, eps, d->row);
+			x = d->row;
+		}
+		if (p->pool == SR_POOL_MEAN && p->first + j > 0)
+			b->k->add(sum, x, D);
+		else
+			memcpy(sum, x, (size_t)D * sizeof(float));
+	}
+	if (p->vector >= 0)
+		pool_end(d, p, sum);
+}
+
+/* A run for each thread in turn; a slice has at most one of a sequence. */
+static void pool(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int P)
+{
+	struct range r = deal(P, d);
+
+	if (d->b->slice->n_tokens > SOLO) /* X is divided among the threads by other rows than these */
+		meet(d);
+	for (int32_t i = r.from; i < r.to; i++)
+		pool_run(d, &d->b->slice->pool[i], w, how, eps);
+}
+
 /* ---- tests: a team of one ------------------------------------------------------------------------------ */
 
 static void put(struct dev *d, enum place p, const float *from, int T)
@@ -640,6 +727,7 @@ const struct ops cpu_ops = {
 	.act_mul = act_mul,
 	.pick_norm = pick_norm,
 	.sample = sample_results,
+	.pool = pool,
 	.put = put,
 	.get = get,
 };

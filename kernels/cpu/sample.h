@@ -20,6 +20,8 @@ struct slot {
 	int32_t  *table;             /* [seq_blocks] */
 	uint32_t *word;              /* [words] */
 	int32_t   n_words;
+	struct sr_pooling pooling;   /* of a pooled request */
+	float    *sum;               /* [width] of its tokens so far; with SR_POOL_FIRST, the first's */
 };
 
 #define SAMPLE_CHUNK 512

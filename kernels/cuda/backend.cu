@@ -255,6 +255,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->world > 1)
 		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d",
 			lim->world);
+	if (lim->vectors)
+		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
+			"--device cpu does");
 	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
@@ -287,9 +290,10 @@ static void alone(struct dev *, enum place, int)
 static void put(struct dev *, enum place, const float *, int);
 static void get(struct dev *, enum place, float *, int);
 
-/* Experts are refused: no route, no combine. */
+/* Experts and vectors are refused: no route, no combine, no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, NULL, NULL, alone, rope_store, attend, act_mul, pick_norm, sample, put, get,
+	weight_add, embed, add_norm, matmul, NULL, NULL, alone, rope_store, attend, act_mul, pick_norm, sample, NULL, put,
+	get,
 };
 
 /* Everything known before memory is allocated: returns the bytes of weights, or -errno. */
@@ -581,7 +585,7 @@ void batch_compute(struct sr_backend *b)
 	step_begin(d);
 	if (d->batch.step.n_tokens && !d->fault.lost) {
 		angles(d, d->batch.step.n_tokens);
-		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks, (int)logit_rows(b),
+		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks, 0, (int)logit_rows(b),
 			NULL, NULL);
 	}
 	step_end(d);

@@ -212,6 +212,28 @@ int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_
 	return sr_null_draw(q, ids, &t);
 }
 
+/* Element i of a vector, or the logit of id i. */
+static float element(uint64_t h, int32_t i)
+{
+	return (float)(mix(h + 9 * (uint64_t)(uint32_t)i) >> 40) / (1 << 24) - 0.5f;
+}
+
+void sr_null_vector(enum sr_pool kind, const int32_t *ids, int32_t n, const uint32_t *allow, int32_t n_allow,
+                    int32_t width, float *out)
+{
+	uint64_t c = 0, h = 0;
+
+	for (int32_t i = 0; i < n; i++) {
+		c = cell(c, ids[i], i);
+		if (kind == SR_POOL_MEAN || (kind == SR_POOL_FIRST && i == 0))
+			h += c;
+	}
+	if (kind == SR_POOL_LAST || kind == SR_POOL_LOGITS)
+		h = c;
+	for (int32_t i = 0; i < (kind == SR_POOL_LOGITS ? n_allow : width); i++)
+		out[i] = element(h, kind == SR_POOL_LOGITS ? (int32_t)allow[i] : i);
+}
+
 float sr_null_logprob(const struct sr_null_text *t, int32_t id)
 {
 	return logprob(t->cell, id);
@@ -238,6 +260,9 @@ struct slot {                     /* two cache lines for a row of one token, a t
 	int32_t *ids, n_ids;      /* [context], the history, if it was sent (told) */
 	int32_t  n_words;
 	uint32_t *words;          /* [limits.words]: the lists, contiguous */
+	struct sr_pooling pooling;
+	int32_t  n_pooled;        /* of a pooled prompt: positions that are in the sum */
+	uint64_t pooled;          /* the sum of their cells */
 };
 
 struct kv_cell { uint64_t cell, round; }; /* of one token; the round that wrote it */
@@ -314,6 +339,7 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->last = 0;
 	s->n_words = s->n_ids = 0;
 	memset(s->known, 0, sizeof(s->known));
+	s->pooling = (struct sr_pooling){ 0 };
 	s->seen = 0;
 	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
@@ -377,6 +403,9 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 		break;
 	case SR_CMD_END:
 		s->live = false;
+		break;
+	case SR_CMD_POOL:
+		memcpy(&s->pooling, w, sizeof(s->pooling));
 		break;
 	default:
 		assert(!"an operation of enum sr_op");
@@ -461,6 +490,27 @@ static void store_groups(struct sr_backend *b, const struct slot *s, int32_t p, 
 	}
 }
 
+/* Add the cell of position p to a pooled slot's sum. */
+static void pool(struct slot *s, uint64_t c, int32_t p)
+{
+	if (p == 0)
+		s->n_pooled = 0, s->pooled = 0;
+	assert(s->n_pooled == p || s->pooling.kind == SR_POOL_LAST || s->pooling.kind == SR_POOL_LOGITS);
+	s->n_pooled = p + 1;
+	if (p == 0 || s->pooling.kind == SR_POOL_MEAN)
+		s->pooled += c;
+}
+
+static void put_vector(const struct sr_backend *b, const struct slot *s, uint64_t c, float *out)
+{
+	bool logits = s->pooling.kind == SR_POOL_LOGITS;
+	int32_t n = logits ? s->n_list[SR_LIST_ALLOW] : s->pooling.width ? (int32_t)s->pooling.width : b->lim.width;
+	uint64_t h = logits || s->pooling.kind == SR_POOL_LAST ? c : s->pooled;
+
+	for (int32_t i = 0; i < n; i++)
+		out[i] = element(h, logits ? (int32_t)s->list[SR_LIST_ALLOW][i] : i);
+}
+
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
 	struct slot *s = &b->slot[r->slot];
@@ -468,7 +518,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 	uint64_t c = 0;
 
 	assert(batch_row_ok(t, &b->lim, r));
-	assert(s->live && (r->token != SR_LAST || s->has_last || s->gap));
+	assert(s->live && (r->token != SR_LAST || s->has_last || s->gap) && r->pool == s->pooling.kind);
 	assert((int64_t)r->first + r->n <= (int64_t)s->known[0].n << b->shift);
 	if (r->first > 0) {
 		const struct kv_cell *before = cell_at(b, s, r->first - 1);
@@ -489,10 +539,14 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 		*to = (struct kv_cell){ c, b->round };
 		if (b->before)
 			store_groups(b, s, p, last, c);
+		if (r->pool)
+			pool(s, c, p);
 		if (k < r->n_score)
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
 	}
-	if (r->sample)
+	if (r->sample && r->pool)
+		put_vector(b, s, c, t->vector + (size_t)r->mask * (size_t)b->lim.width);
+	else if (r->sample)
 		put_result(b, t, at, c, sample(b, s, c, r->first + r->n, r->mask), r->n_top);
 }
 

@@ -49,6 +49,10 @@ struct sr_null_text { int32_t n; uint64_t cell, seen; };
 void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, int32_t n);
 int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t);
 
+/* The vector that a pooled request of these ids answers: `width` elements, or n_allow with SR_POOL_LOGITS. */
+void sr_null_vector(enum sr_pool kind, const int32_t *ids, int32_t n, const uint32_t *allow, int32_t n_allow,
+                    int32_t width, float *out);
+
 /* The log-probability of `id` at the place after a text, drawn or scored; and the k-th alternative there,
  * where k = 0 is the token itself. */
 float sr_null_logprob(const struct sr_null_text *t, int32_t id);

@@ -341,7 +341,7 @@ static bool begin_slots(const int32_t *context, int n, bool random)
 static void add_row(struct sr_batch *a, int slot, int32_t first, int32_t n, int32_t token)
 {
 	a->row[a->n_rows++] = (struct sr_row){ slot, first, n, token < 0 ? SR_LAST : a->n_ids, 0,
-		a->n_results++, 1, 0, { 0 }, 0 };
+		a->n_results++, 1, 0, 0, 0, 0 };
 	for (int32_t i = 0; i < n && token >= 0; i++)
 		a->token[a->n_ids++] = token + i % 100;
 	a->n_tokens += n;

@@ -190,7 +190,7 @@ static void test_commands(void **state)
 		{ "blocks of a group too many", { SR_CMD_BLOCKS, 1, 0, 4, 4, 1 }, false },
 		{ "blocks of a group below", { SR_CMD_BLOCKS, 1, 0, 4, 4, -1 }, false },
 		{ "a list of a group", { SR_CMD_LIST, 1, SR_LIST_STOP, 1, 0, 1 }, false },
-		{ "no command", { SR_CMD_END + 1, 1, 0, 0, 0, 0 }, false },
+		{ "no command", { SR_CMD_POOL + 1, 1, 0, 0, 0, 0 }, false },
 		{ "a command below", { -1, 1, 0, 0, 0, 0 }, false },
 	};
 	uint32_t word[100];
@@ -269,13 +269,13 @@ static void test_picks(void **state)
 {
 	static const int32_t ids[] = { 90, 91, 92, 93, 94 };
 	static const struct { int n_score, sample, n_top, j; struct batch_pick want; } cases[] = {
-		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0, 7 } },
-		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1, 7 } },
-		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1, 0 } },
-		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1, 0 } },
-		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1, 7 } },
-		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1, 0 } }, /* the id that is given only to be scored */
-		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1, 7 } },
+		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0, 7, 0 } },
+		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1, 7, 0 } },
+		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1, 0, 0 } },
+		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1, 0, 0 } },
+		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1, 7, 0 } },
+		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1, 0, 0 } }, /* the id that is given only to be scored */
+		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1, 7, 0 } },
 	};
 
 	(void)state;

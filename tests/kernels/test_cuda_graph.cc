@@ -220,7 +220,7 @@ static void fill_step(struct sr_batch *b, int n, int first, int32_t token)
 {
 	clear(b);
 	for (int s = 0; s < n; s++) {
-		b->row[b->n_rows++] = (struct sr_row){ s, first, 1, token == SR_LAST ? SR_LAST : s, 0, s, 1, 0, {}, 0 };
+		b->row[b->n_rows++] = (struct sr_row){ s, first, 1, token == SR_LAST ? SR_LAST : s, 0, s, 1, 0, 0, 0, 0 };
 		b->token[b->n_ids++] = token + s;
 		b->result[s].id = -7;                    /* to be overwritten */
 	}

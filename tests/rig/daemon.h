@@ -34,6 +34,7 @@
 #define VOCAB   50000
 #define CONTEXT 1024
 #define EOS     7
+#define WIDTH   40
 #ifndef MS
 #define MS      1000000ull
 #endif
@@ -121,7 +122,7 @@ static inline void daemon_make(struct daemon *d)
 		.kind = { { .n_kv_heads = 1, .head_dim = 1 } } };
 	struct sr_limits lim = { .n_groups = 1, .block_tokens = 16, .n_blocks = 512, .seq_blocks = CONTEXT / 16 + 1,
 		.slots = 32, .rows = 32, .tokens = 512, .scores = 512, .cmds = 1024, .words = 1 << 16,
-		.copies = 1, .logit_rows = 32, .masks = 2 * 32 };
+		.copies = 1, .logit_rows = 32, .masks = 2 * 32, .vectors = 4, .width = WIDTH };
 	struct kv_config kc = { .n_blocks = lim.n_blocks, .block_tokens = lim.block_tokens, .copies = 1,
 		.key = { 1, 2 }, .n_owners = 64 };
 	struct sched_config sc = { .limits = lim, .vocab = VOCAB, .context = CONTEXT, .tenants = 64,
@@ -234,6 +235,8 @@ static inline void daemon_init(struct daemon *d, const struct clients_config *cf
 	DEFAULT(tokens, 8192);
 	DEFAULT(arena, 1u << 20);
 	DEFAULT(guides, 32);
+	DEFAULT(vectors, 32);
+	DEFAULT(width, WIDTH);
 	DEFAULT(take, 16);
 	DEFAULT(gateway, (uid_t)-1);
 	DEFAULT(stall_ns, 10000 * MS);

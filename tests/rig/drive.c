@@ -101,6 +101,22 @@ int drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, i
 	return at;
 }
 
+void drive_pool(struct drive *d, int slot, const struct sr_pooling *how)
+{
+	command(d, SR_CMD_POOL, slot, 0, how, (int)(sizeof(*how) / sizeof(uint32_t)));
+}
+
+void drive_pool_row(struct drive *d, int slot, enum sr_pool pool, int first, const int32_t *ids, int n, int vector)
+{
+	struct sr_row *r;
+
+	drive_row(d, slot, first, ids, n, 0, vector >= 0);
+	d->batch->n_results -= vector >= 0;
+	r = &d->batch->row[d->batch->n_rows - 1];
+	r->pool = (uint8_t)pool;
+	r->mask = vector >= 0 ? vector : 0;
+}
+
 static void yield(void *ctx)
 {
 	((struct drive *)ctx)->yields++;

@@ -31,6 +31,9 @@ void drive_range(struct drive *d, int slot, int first_block, int n);        /* c
 /* Add a row.  ids NULL: the slot's last token.  With n_score == n, ids has n + 1 entries.
  * Returns the index of its first result. */
 int  drive_row(struct drive *d, int slot, int first, const int32_t *ids, int n, int n_score, int sample);
+void drive_pool(struct drive *d, int slot, const struct sr_pooling *how);
+/* Add a row of a pooled slot; vector: where in the batch its vector goes, -1 unless it is the last. */
+void drive_pool_row(struct drive *d, int slot, enum sr_pool pool, int first, const int32_t *ids, int n, int vector);
 void drive_step(struct drive *d);
 void drive_step_with(struct drive *d, void (*yield)(void *ctx), void *ctx); /* where the device yields */
 

@@ -223,8 +223,8 @@ static inline uint32_t xorshift(uint32_t *s)
 	return *s ^= *s << 5;
 }
 
-static const struct sr_shape small = { 32, 64, 4096, 0 };
-static const struct sr_shape small_guided __attribute__((unused)) = { 32, 64, 4096, 8 };
+static const struct sr_shape small = { 32, 64, 4096, 0, 0 };
+static const struct sr_shape small_guided __attribute__((unused)) = { 32, 64, 4096, 8, 0 };
 /* A record that asks for an answer of at most `most` tokens to a prompt of n ids at the arena's start. */
 #define ASKS(n_ids, most) .span = { { .kind = SR_SPAN_PROMPT, .n = (n_ids) } }, .max_tokens = (most), \
 	.sampling.min_position = (int32_t)(n_ids)

@@ -12,7 +12,7 @@
 
 #define VOCAB   1000
 #define CONTEXT 256
-#define SHAPE   { 32, 64, 4096, 0 }
+#define SHAPE   { 32, 64, 4096, 0, 0 }
 
 static const struct host_config plain = { .most = { 32, 64, 4096, 8 }, .model = { .vocab = VOCAB, .context = CONTEXT,
 	.epoch = 1 } };

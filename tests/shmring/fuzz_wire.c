@@ -168,7 +168,7 @@ static void drive(void)
 	promised = host_reserve(conn, 1, 70);
 	must(promised <= 64 && conn->tokens.mine - conn->tokens.left + conn->tokens.reserved <= 64);
 	while (promised-- > 0)
-		host_end(conn, 0, &(struct sr_end){ 0 }, 0, false);
+		host_end(conn, 0, &(struct sr_end){ 0 }, 0, 0, 0);
 	host_arm(conn, 3);
 	host_ready(conn, 3);
 	host_wake(conn);

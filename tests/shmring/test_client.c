@@ -16,7 +16,7 @@
 #include "shmring/client.c"
 
 #define MS 1000000ull
-#define SHAPE { 32, 64, 4096, 0 }
+#define SHAPE { 32, 64, 4096, 0, 0 }
 #define EPOCH 77
 
 static int send_error;                /* the next send() fails with this */
@@ -36,7 +36,7 @@ ssize_t __wrap_send(int fd, const void *p, size_t n, int flags)
 enum object { SEALED, UNSEALED, SHORT, CUT_LATER, PLAIN_FILE, READ_ONLY, A_PIPE };
 enum { HONEST = 0, SILENT, CLOSES, REFUSES_UNREAD, NEVER_BEGINS, CLOSES_LATE };
 
-#define GOOD { SR_MAGIC, SR_VERSION, 0, SHAPE, 0, EPOCH }
+#define GOOD { SR_MAGIC, SR_VERSION, 0, SHAPE, EPOCH }
 
 struct answer {                       /* to a hello */
 	struct sr_welcome w;
@@ -92,7 +92,7 @@ static void map_own(void)
 {
 	struct sr_shape s = SHAPE;
 	unsigned char *up = mmap(NULL, SR_UP_BYTES(&s, 0), PROT_READ | PROT_WRITE, MAP_SHARED, d.up_fd, 0);
-	unsigned char *down = mmap(NULL, SR_DOWN_BYTES(&s), PROT_READ | PROT_WRITE, MAP_SHARED, d.down_fd, 0);
+	unsigned char *down = mmap(NULL, SR_DOWN_BYTES(&s, 0), PROT_READ | PROT_WRITE, MAP_SHARED, d.down_fd, 0);
 
 	if (up == MAP_FAILED || down == MAP_FAILED)
 		return;               /* the client does not get this far */
@@ -123,7 +123,7 @@ static void welcome(const struct answer *a)
 
 	memcpy(bytes, &a->w, sizeof(a->w));
 	fds[0] = d.up_fd = object(a->up, SR_UP_BYTES(&s, 0));
-	fds[1] = d.down_fd = object(a->down, SR_DOWN_BYTES(&s));
+	fds[1] = d.down_fd = object(a->down, SR_DOWN_BYTES(&s, 0));
 	fds[2] = d.up_fd;
 	map_own();
 	if (n > 0) {
@@ -179,7 +179,7 @@ static void hang_up(void)
 
 	if (d.up) {
 		munmap(d.up, SR_UP_BYTES(&s, 0));
-		munmap(d.down, SR_DOWN_BYTES(&s));
+		munmap(d.down, SR_DOWN_BYTES(&s, 0));
 	}
 	if (d.fd >= 0)
 		close(d.fd);
@@ -227,28 +227,28 @@ static void wrong_welcomes(void **state)
 		{ "good, and never begins", -ETIMEDOUT, { .w = GOOD, .manner = NEVER_BEGINS } },
 		{ "too short", -EPROTO, { .w = GOOD, .len = 39 } },
 		{ "too long", -EPROTO, { .w = GOOD, .len = 41 } },
-		{ "magic", -EPROTO, { .w = { 1, SR_VERSION, 0, SHAPE, 0, 1 } } },
-		{ "version", -EPROTO, { .w = { SR_MAGIC, SR_VERSION + 1, 0, SHAPE, 0, 1 } } },
-		{ "refused", -EUSERS, { .w = W(-EUSERS, SHAPE, 0, 1), .n_fds = -1 } },
-		{ "refused before the hello", -EUSERS, { .w = W(-EUSERS, SHAPE, 0, 1), .manner = REFUSES_UNREAD } },
-		{ "a status that is no errno", -EPROTO, { .w = W(-5000, SHAPE, 0, 1), .n_fds = -1 } },
-		{ "a status above 0", -EPROTO, { .w = W(1, SHAPE, 0, 1), .n_fds = -1 } },
+		{ "magic", -EPROTO, { .w = { 1, SR_VERSION, 0, SHAPE, 1 } } },
+		{ "version", -EPROTO, { .w = { SR_MAGIC, SR_VERSION + 1, 0, SHAPE, 1 } } },
+		{ "refused", -EUSERS, { .w = W(-EUSERS, SHAPE, 1), .n_fds = -1 } },
+		{ "refused before the hello", -EUSERS, { .w = W(-EUSERS, SHAPE, 1), .manner = REFUSES_UNREAD } },
+		{ "a status that is no errno", -EPROTO, { .w = W(-5000, SHAPE, 1), .n_fds = -1 } },
+		{ "a status above 0", -EPROTO, { .w = W(1, SHAPE, 1), .n_fds = -1 } },
 		{ "no descriptors", -EPROTO, { .w = GOOD, .n_fds = -1 } },
 		{ "one", -EPROTO, { .w = GOOD, .n_fds = 1 } },
 		{ "three", -EPROTO, { .w = GOOD, .n_fds = 3 } },
-		{ "live not a power of two", -EPROTO, { .w = W(0, { 33, 128, 4096, 0 }, 0, 1) } },
-		{ "live too few", -EPROTO, { .w = W(0, { 16, 64, 4096, 0 }, 0, 1) } },
-		{ "live too many", -EPROTO, { .w = W(0, { 1u << 15, 1u << 17, 4096, 0 }, 0, 1) } },
-		{ "tokens too few", -EPROTO, { .w = W(0, { 64, 64, 4096, 0 }, 0, 1) } },
-		{ "tokens not a power of two", -EPROTO, { .w = W(0, { 32, 96, 4096, 0 }, 0, 1) } },
-		{ "tokens too many", -EPROTO, { .w = W(0, { 32, 1u << 21, 4096, 0 }, 0, 1) } },
-		{ "no arena", -EPROTO, { .w = W(0, { 32, 64, 0, 0 }, 0, 1) } },
-		{ "a vast arena", -EPROTO, { .w = W(0, { 32, 64, 0xfffff000u, 0 }, 0, 1) } },
-		{ "a part of a page", -EPROTO, { .w = W(0, { 32, 64, 5000, 0 }, 0, 1) } },
-		{ "guides not a power of two", -EPROTO, { .w = W(0, { 32, 64, 4096, 24 }, 0, 1) } },
-		{ "too many guides", -EPROTO, { .w = W(0, { 32, 64, 4096, 8192 }, 0, 1) } },
-		{ "guides beyond the object", -EPROTO, { .w = W(0, { 32, 64, 4096, 8 }, 0, 1) } },
-		{ "larger than the objects", -EPROTO, { .w = W(0, { 64, 128, 4096, 0 }, 0, 1) } },
+		{ "live not a power of two", -EPROTO, { .w = W(0, { 33, 128, 4096, 0, 0 }, 1) } },
+		{ "live too few", -EPROTO, { .w = W(0, { 16, 64, 4096, 0, 0 }, 1) } },
+		{ "live too many", -EPROTO, { .w = W(0, { 1u << 15, 1u << 17, 4096, 0, 0 }, 1) } },
+		{ "tokens too few", -EPROTO, { .w = W(0, { 64, 64, 4096, 0, 0 }, 1) } },
+		{ "tokens not a power of two", -EPROTO, { .w = W(0, { 32, 96, 4096, 0, 0 }, 1) } },
+		{ "tokens too many", -EPROTO, { .w = W(0, { 32, 1u << 21, 4096, 0, 0 }, 1) } },
+		{ "no arena", -EPROTO, { .w = W(0, { 32, 64, 0, 0, 0 }, 1) } },
+		{ "a vast arena", -EPROTO, { .w = W(0, { 32, 64, 0xfffff000u, 0, 0 }, 1) } },
+		{ "a part of a page", -EPROTO, { .w = W(0, { 32, 64, 5000, 0, 0 }, 1) } },
+		{ "guides not a power of two", -EPROTO, { .w = W(0, { 32, 64, 4096, 24, 0 }, 1) } },
+		{ "too many guides", -EPROTO, { .w = W(0, { 32, 64, 4096, 8192, 0 }, 1) } },
+		{ "guides beyond the object", -EPROTO, { .w = W(0, { 32, 64, 4096, 8, 0 }, 1) } },
+		{ "larger than the objects", -EPROTO, { .w = W(0, { 64, 128, 4096, 0, 0 }, 1) } },
 		{ "up short", -EPROTO, { .w = GOOD, .up = SHORT } },
 		{ "down short", -EPROTO, { .w = GOOD, .down = SHORT } },
 		{ "up unsealed", -EPROTO, { .w = GOOD, .up = UNSEALED } },
@@ -296,7 +296,7 @@ static void a_daemon_that_does_not_accept(void **state)
 static void a_hello_that_cannot_be_sent(void **state)
 {
 	static const struct { int error, is; struct answer a; } t[] = {
-		{ EPIPE, -EUSERS, { .w = { SR_MAGIC, SR_VERSION, -EUSERS, SHAPE, 0, 1 }, .manner = REFUSES_UNREAD } },
+		{ EPIPE, -EUSERS, { .w = { SR_MAGIC, SR_VERSION, -EUSERS, SHAPE, 1 }, .manner = REFUSES_UNREAD } },
 		{ ENOBUFS, -ENOBUFS, { .w = GOOD, .manner = REFUSES_UNREAD } },
 	};
 	struct sr_conn *c;

@@ -22,7 +22,7 @@ static int pair[2];
 static void made(uint32_t guides, uint32_t first)
 {
 	struct sr_welcome w = { .shape = { 32, 64, 4096, guides } };
-	size_t up_len = SR_UP_BYTES(&w.shape, VOCAB), down_len = SR_DOWN_BYTES(&w.shape);
+	size_t up_len = SR_UP_BYTES(&w.shape, VOCAB), down_len = SR_DOWN_BYTES(&w.shape, 0);
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	c = calloc(1, sizeof(*c) + 32 * sizeof(c->end[0]));
@@ -222,7 +222,7 @@ static void guided_requests_are_counted(void **state)
 		sr_ring_init(&tokens, true, &down->tokens, &up->tokens, c->down + SR_PAGE, 64, 64);
 		tokens.mine = tokens.left = c->tokens.mine;
 		tokens.reserved = 1;
-		r.guided = (uint8_t)guided;
+		r.was = guided ? SR_GUIDED : 0;
 		sr_ring_put(&tokens, &r);
 		assert_int_equal(sr_poll(c, &r, 1), 1);
 		assert_int_equal(submit(SR_GUIDED, NULL), guided ? 0 : -EBUSY);

@@ -63,16 +63,17 @@ static void wrong_configurations(void **state)
 {
 	static const struct { struct sr_shape most; uint32_t vocab, context; uint64_t epoch; int is; } t[] = {
 		{ SHAPE, 1, 1, 1, 0 },
-		{ { 16, 64, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 1u << 15, 1u << 16, 4096, 0 }, 1, 1, 1, -EINVAL },
-		{ { 48, 128, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 64, 64, 4096, 0 }, 1, 1, 1, -EINVAL },
-		{ { 32, 1u << 21, 4096, 0 }, 1, 1, 1, -EINVAL }, { { 32, 96, 4096, 0 }, 1, 1, 1, -EINVAL },
-		{ { 32, 64, 0, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, (1u << 30) + 4096, 0 }, 1, 1, 1, -EINVAL },
-		{ { 32, 64, 4097, 0 }, 1, 1, 1, -EINVAL },
+		{ { 16, 64, 4096, 0, 0 }, 1, 1, 1, -EINVAL }, { { 1u << 15, 1u << 16, 4096, 0, 0 }, 1, 1, 1, -EINVAL },
+		{ { 48, 128, 4096, 0, 0 }, 1, 1, 1, -EINVAL }, { { 64, 64, 4096, 0, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 1u << 21, 4096, 0, 0 }, 1, 1, 1, -EINVAL }, { { 32, 96, 4096, 0, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 0, 0, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, (1u << 30) + 4096, 0, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4097, 0, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4096, 0, 48 }, 1, 1, 1, -EINVAL }, { { 32, 64, 4096, 0, 8 }, 1, 1, 1, -EINVAL }, /* no width */
 		{ SHAPE, 0, 1, 1, -EINVAL }, { SHAPE, 0x80000000u, 1, 1, -EINVAL },
 		{ SHAPE, 1, 0, 1, -EINVAL }, { SHAPE, 1, 0x80000000u, 1, -EINVAL }, { SHAPE, 1, 1, 0, -EINVAL },
-		{ { 32, 64, 4096, 8 }, 1, 1, 1, 0 }, { { 32, 64, 4096, 4096 }, 1, 1, 1, 0 },
-		{ { 32, 64, 4096, 4 }, 1, 1, 1, -EINVAL }, { { 32, 64, 4096, 24 }, 1, 1, 1, -EINVAL },
-		{ { 32, 64, 4096, 8192 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4096, 8, 0 }, 1, 1, 1, 0 }, { { 32, 64, 4096, 4096, 0 }, 1, 1, 1, 0 },
+		{ { 32, 64, 4096, 4, 0 }, 1, 1, 1, -EINVAL }, { { 32, 64, 4096, 24, 0 }, 1, 1, 1, -EINVAL },
+		{ { 32, 64, 4096, 8192, 0 }, 1, 1, 1, -EINVAL },
 	};
 
 	(void)state;
@@ -260,7 +261,7 @@ static void hellos(void **state)
 		{ "magic", -EPROTO, { .magic = 1, .version = SR_VERSION } },
 		{ "version", -EPROTO, { .magic = SR_MAGIC, .version = SR_VERSION + 1 } },
 		{ "the version before", -EPROTO, { .magic = SR_MAGIC, .version = 1 } },
-		{ "reserved", -EPROTO, HELLO(.zero = { 1 }) },
+		{ "reserved", -EPROTO, HELLO(.zero = 1) },
 		{ "a line", -EPROTO, HELLO(.name = "a\nb") }, { "at once", -EPROTO, HELLO(.name = "\n") },
 		{ "delete", -EPROTO, HELLO(.name = "a\x7f") },
 		{ "beyond ASCII", -EPROTO, HELLO(.name = "\xc3\xa4") },
@@ -289,15 +290,15 @@ static void hellos(void **state)
 static void sizes_are_granted(void **state)
 {
 	static const struct { struct sr_shape want, is; } t[] = {
-		{ { 0, 0, 0, 0 }, { 64, 1024, 57344 - 4096 * 1, 0 } }, { { 1, 1, 1, 0 }, { 32, 64, 4096, 0 } },
-		{ { 1, 1, 1, 1 }, { 32, 64, 4096, 8 } }, { { 1, 1, 1, 9 }, { 32, 64, 4096, 16 } },
-		{ { 33, 129, 4097, 0 }, { 64, 256, 8192, 0 } },
-		{ { ~0u, ~0u, ~0u, ~0u }, { 1024, 8192, 1u << 20, 256 } },
+		{ { 0, 0, 0, 0, 0 }, { 64, 1024, 57344 - 4096 * 1, 0, 0 } }, { { 1, 1, 1, 0, 0 }, { 32, 64, 4096, 0, 0 } },
+		{ { 1, 1, 1, 1, 0 }, { 32, 64, 4096, 8, 0 } }, { { 1, 1, 1, 9, 0 }, { 32, 64, 4096, 16, 0 } },
+		{ { 33, 129, 4097, 0, 0 }, { 64, 256, 8192, 0, 0 } },
+		{ { ~0u, ~0u, ~0u, ~0u, 0 }, { 1024, 8192, 1u << 20, 256, 0 } },
 	};
 	struct host_config cfg = plain;
 
 	(void)state;
-	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20, 256 };
+	cfg.most = (struct sr_shape){ 1024, 8192, 1u << 20, 256, 0 };
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		struct sr_shape s = shape_of(&cfg, &t[i].want);
 
@@ -321,7 +322,7 @@ static void sizes_are_granted(void **state)
 static const struct { const char *what; bool good; struct sr_wire_request q; } edges[] = {
 	{ "plain", true, Q() },
 	{ "every flag", true, Q(.flags = 15) }, { "one more", false, Q(.flags = 16) },
-	{ "reserved, first", false, Q(.zero0[0] = 1) }, { "reserved, last of the line", false, Q(.zero0[9] = 1) },
+	{ "reserved, first", false, Q(.zero0[0] = 1) }, { "reserved, last of the line", false, Q(.zero0[1] = 1) },
 	{ "reserved, last line", false, Q(.zero[0] = 1) }, { "reserved, last", false, Q(.zero[63] = 1) },
 	{ "to the context", true, { ASKS(255, 1) } },
 	{ "one beyond", false, { ASKS(255, 2) } },
@@ -592,10 +593,10 @@ static void room_is_promised_once(void **state)
 	host_release(c, 60);
 	assert_int_equal(host_reserve(c, 61, 70), 0);
 	assert_int_equal(host_reserve(c, 10, 20), 20);
-	host_end(c, 1, &end, 70000, false);        /* more than its field holds */
+	host_end(c, 1, &end, 70000, 0, 0);        /* more than its field holds */
 	r = (void *)(c->down.at + SR_PAGE);
 	assert_int_equal(r->preempted, UINT16_MAX);
-	host_end(c, 1, &end, 3, false);
+	host_end(c, 1, &end, 3, 0, 0);
 	assert_int_equal((r + 1)->preempted, 3);
 	assert_int_equal(host_left(c), 0);
 	atomic_store(&words->tokens.head, 3); /* past what was put: a client that lies gets no room */
@@ -669,7 +670,7 @@ static void what_is_worth_waking_for(void **state)
 	assert_false(host_ready(c, 1));
 	host_leave(c);
 	assert_true(host_ready(c, 1));
-	host_end(c, 1, &(struct sr_end){ 0 }, 0, false);
+	host_end(c, 1, &(struct sr_end){ 0 }, 0, 0, 0);
 	atomic_store(&words->tokens.head, 70);
 	assert_true(host_ready(c, 1));      /* a wild head: the client must be looked at */
 }
@@ -692,7 +693,7 @@ static void signals_never_block(void **state)
 	assert_int_equal(host_drain(c, 64), -ECONNRESET);
 	atomic_store(&((struct sr_up *)(void *)up)->tokens.wake_at, c->tokens.mine);
 	assert_int_equal(host_reserve(c, 1, 1), 1);
-	host_end(c, 1, &(struct sr_end){ 0 }, 0, false);
+	host_end(c, 1, &(struct sr_end){ 0 }, 0, 0, 0);
 	assert_int_equal(host_wake(c), -EPIPE);
 	assert_int_equal(host_wake(c), 0);  /* asked once */
 }

@@ -38,7 +38,7 @@ static void guides_need_a_grant(void **state)
 
 	(void)state;
 	assert_null(c->guides);
-	assert_int_equal(host_bytes(c), SR_UP_BYTES(&c->shape, VOCAB) + SR_DOWN_BYTES(&c->shape));
+	assert_int_equal(host_bytes(c), SR_UP_BYTES(&c->shape, VOCAB) + SR_DOWN_BYTES(&c->shape, 0));
 	assert_int_equal(SR_UP_BYTES(&c->shape, VOCAB), SR_OFF_ARENA(32) + 4096); /* no byte for guides */
 	put(&requests, &q);
 	assert_int_equal(host_peek(c, &r), 1);

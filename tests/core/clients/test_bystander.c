@@ -188,7 +188,7 @@ static void R7_large_connections(void)
 	struct evil e;
 
 	for (;; evil_close(&e))
-		join(&e, (struct sr_shape){ 1u << 13, 1u << 16, 16u << 20, 0 });
+		join(&e, (struct sr_shape){ 1u << 13, 1u << 16, 16u << 20, 0, 0 });
 }
 
 /* Long prompts, wrong in the last id: copied and checked in vain; all use one prompt. */
@@ -197,7 +197,7 @@ static void R8_wrong_at_the_end(void)
 	struct sr_wire_request q = { ASKS(4000, 1) };
 	struct evil e;
 
-	join(&e, (struct sr_shape){ 128, 4096, 65536, 0 });
+	join(&e, (struct sr_shape){ 128, 4096, 65536, 0, 0 });
 	((int32_t *)evil_arena(&e))[q.span[0].n - 1] = -1;
 	for (;; evil_read(&e))
 		while (evil_put(&e, &q))
@@ -323,7 +323,7 @@ static void load(uint32_t n_prompt, uint32_t max_tokens)
 		.flags = SR_IGNORE_EOS | SR_NO_CACHE };
 	struct evil e;
 
-	for (join(&e, (struct sr_shape){ 128, 4096, 65536, 0 });; evil_read(&e))
+	for (join(&e, (struct sr_shape){ 128, 4096, 65536, 0, 0 });; evil_read(&e))
 		while (evil_put(&e, &q))
 			;
 }

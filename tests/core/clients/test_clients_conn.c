@@ -285,8 +285,8 @@ static void each_uid_has_its_share(void **state)
 /* Untrusted clients, however many, leave some places, and some of the memory that they share. */
 static void strangers_leave_something(void **state)
 {
-	static const struct sr_shape small = { 32, 64, 4096, 0 }; /* as in hello() */
-	const size_t unit = SR_UP_BYTES(&small, 0) + SR_DOWN_BYTES(&small) + 32 * sizeof(struct live);
+	static const struct sr_shape small = { 32, 64, 4096, 0, 0 }; /* as in hello() */
+	const size_t unit = SR_UP_BYTES(&small, 0) + SR_DOWN_BYTES(&small, 0) + 32 * sizeof(struct live);
 	static const struct {
 		const char *what;
 		int32_t max;

@@ -13,7 +13,7 @@ static uint32_t guides;
 static void *open_there(void *arg)
 {
 	(void)arg;
-	evil_open(&e, d.path, (struct sr_shape){ 32, 64, 4096, guides });
+	evil_open(&e, d.path, (struct sr_shape){ 32, 64, 4096, guides, 0 });
 	opened = true;
 	return NULL;
 }
@@ -59,7 +59,7 @@ static void memory_counts(void **state)
 		size_t shared, bytes;
 
 		begin(n[i]);
-		shared = SR_UP_BYTES(&e.shape, VOCAB) + SR_DOWN_BYTES(&e.shape);
+		shared = SR_UP_BYTES(&e.shape, VOCAB) + SR_DOWN_BYTES(&e.shape, 0);
 		bytes = d.cl->all[0]->bytes;
 		assert_int_equal(e.shape.guides, n[i]);
 		assert_true(e.up_len >= SR_UP_BYTES(&e.shape, VOCAB));

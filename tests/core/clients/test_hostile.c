@@ -349,7 +349,7 @@ static void R8_a_full_ring_does_not_shut_out_others(void **state)
 	(void)state;
 	for (int i = 0; i < 7; i++)
 		assert_int_equal(sr_open(&c[i], d.path, NULL), 0);
-	evil_open(&e, d.path, (struct sr_shape){ 128, 4096, 65536, 0 });
+	evil_open(&e, d.path, (struct sr_shape){ 128, 4096, 65536, 0, 0 });
 	stop = false;
 	pthread_create(&t, NULL, keep_full, &e);
 	/* 70 requests, and more until the greedy client was served, too: its thread may start late. */

@@ -163,7 +163,7 @@ static void R12_handshake(void **state)
 		{ 63, { .magic = SR_MAGIC, .version = SR_VERSION }, 0 },
 		{ 64, { .magic = SR_MAGIC + 1, .version = SR_VERSION }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION + 1 }, -EPROTO },
-		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .zero = { 0, 1 } }, -EPROTO },
+		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .zero = 1 }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION, .name = "new\nline" }, -EPROTO },
 		{ 64, { .magic = SR_MAGIC, .version = SR_VERSION,
 		        .name = "0123456789abcdef0123456789abcdef" }, -EPROTO },

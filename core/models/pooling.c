@@ -1,0 +1,161 @@
+/* models/pooling.c - see pooling.h. */
+#include "core/models/pooling.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/instance/refuse.h"
+#include "core/models/gguf.h"
+#include "core/models/safetensors.h"
+
+#define JSON_MAX (1u << 20)        /* bytes of each of these files */
+
+/* Read dir/name.  0 and *out, 1 there is no such file, or -errno and a sentence. */
+static int read_json(json_t **out, const char *dir, const char *name, char *err, size_t errlen)
+{
+	char path[PATH_MAX], *text;
+	json_error_t why;
+	size_t n;
+	int rc;
+
+	*out = NULL;
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >= sizeof(path))
+		return refuse(-ENAMETOOLONG, err, errlen, "%s/%s: the path is too long", dir, name);
+	rc = safetensors_text(&text, &n, path, JSON_MAX, err, errlen);
+	if (rc)
+		return rc == -ENOENT ? 1 : rc;
+	*out = json_loadb(text, n, 0, &why);
+	free(text);
+	if (!*out)
+		return refuse(-EINVAL, err, errlen, "%s: line %d, column %d: %s", path, why.line, why.column, why.text);
+	return 0;
+}
+
+/* Is `type` the module `name` of sentence-transformers?  Packages before it differ by version. */
+static bool is_module(const char *type, const char *name)
+{
+	const char *last = type ? strrchr(type, '.') : NULL;
+
+	return type && strcmp(last ? last + 1 : type, name) == 0;
+}
+
+/* The settings of the module Pooling: one switch for each way, or, since version 5, a name. */
+static int read_modes(struct pooling *out, const json_t *j, const char *dir, char *err, size_t errlen)
+{
+	static const struct { const char *key, *name; int32_t kind; } modes[] = {
+		{ "pooling_mode_cls_token", "cls", SR_POOL_FIRST },
+		{ "pooling_mode_mean_tokens", "mean", SR_POOL_MEAN },
+		{ "pooling_mode_lasttoken", "lasttoken", SR_POOL_LAST },
+		{ "pooling_mode_max_tokens", "max", 0 },
+		{ "pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", 0 },
+		{ "pooling_mode_weightedmean_tokens", "weightedmean", 0 },
+	};
+	const char *named = json_string_value(json_object_get(j, "pooling_mode"));
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		if (!json_is_true(json_object_get(j, modes[i].key)) && !(named && strcmp(named, modes[i].name) == 0))
+			continue;
+		if (!modes[i].kind)
+			return refuse(-ENOTSUP, err, errlen, "%s: pooling mode %s is not supported; cls, mean and "
+			              "lasttoken are", dir, modes[i].name);
+		out->kind = modes[i].kind;
+		n++;
+	}
+	if (n != 1)
+		return refuse(-ENOTSUP, err, errlen, "%s: the pooling settings name %d modes; one of cls, mean and lasttoken "
+		              "is supported", dir, n);
+	return 0;
+}
+
+static int read_modules(struct pooling *out, const json_t *list, const char *dir, char *err, size_t errlen)
+{
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *module = json_array_get(list, i);
+		const char *type = json_string_value(json_object_get(module, "type"));
+		const char *path = json_string_value(json_object_get(module, "path"));
+		char name[PATH_MAX];
+		json_t *j;
+		int rc;
+
+		if (is_module(type, "Transformer"))
+			continue;
+		if (is_module(type, "Normalize")) {
+			out->unit = true;
+			continue;
+		}
+		if (!is_module(type, "Pooling"))
+			return refuse(-ENOTSUP, err, errlen, "%s: modules.json has a module %s, which is not supported; "
+			              "Transformer, Pooling and Normalize are", dir, type ? type : "without a type");
+		if (!path || strstr(path, "..") || *path == '/' ||
+		    (size_t)snprintf(name, sizeof(name), "%s/config.json", path) >= sizeof(name))
+			return refuse(-EINVAL, err, errlen, "%s: modules.json: Pooling has no folder of settings", dir);
+		rc = read_json(&j, dir, name, err, errlen);
+		if (rc == 1)
+			return refuse(-ENOENT, err, errlen, "%s/%s: no such file, but modules.json names it", dir, name);
+		if (!rc)
+			rc = read_modes(out, j, dir, err, errlen);
+		json_decref(j);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int read_hf(struct pooling *out, const char *dir, char *err, size_t errlen)
+{
+	json_t *j;
+	int rc = read_json(&j, dir, "modules.json", err, errlen);
+
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	rc = read_modules(out, j, dir, err, errlen);
+	json_decref(j);
+	if (rc)
+		return rc;
+	rc = read_json(&j, dir, "sentence_bert_config.json", err, errlen);
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	if (json_is_integer(json_object_get(j, "max_seq_length"))) {
+		json_int_t n = json_integer_value(json_object_get(j, "max_seq_length"));
+
+		out->max_len = n > 0 && n < 1 << 28 ? (int32_t)n : 0;
+	}
+	json_decref(j);
+	return 0;
+}
+
+/* llama.cpp's numbers: 0 none, 1 mean, 2 cls, 3 last, 4 rank. */
+static int read_gguf(struct pooling *out, const char *path, char *err, size_t errlen)
+{
+	static const int32_t kind[] = { 0, SR_POOL_MEAN, SR_POOL_FIRST, SR_POOL_LAST, SR_POOL_LOGITS };
+	struct gguf_string arch;
+	struct gguf_file f;
+	char key[128];
+	uint64_t type = 0;
+	int rc = gguf_read(&f, path, err, errlen);
+
+	if (rc)
+		return rc;
+	if (gguf_str(f.g, "general.architecture", &arch) == 0 && arch.n < 64) {
+		snprintf(key, sizeof(key), "%.*s.pooling_type", (int)arch.n, arch.s);
+		rc = gguf_u64(f.g, key, &type);
+	}
+	gguf_close(&f);
+	if (rc == -EINVAL || type >= sizeof(kind) / sizeof(kind[0]))
+		return refuse(-ENOTSUP, err, errlen, "%s: %s: 0 (none) to 4 (rank) are known", path, key);
+	out->kind = kind[type];
+	out->rank = out->kind == SR_POOL_LOGITS;
+	out->unit = out->kind && !out->rank;
+	return 0;
+}
+
+int pooling_read(struct pooling *out, const char *path, bool gguf, char *err, size_t errlen)
+{
+	*out = (struct pooling){ 0 };
+	return gguf ? read_gguf(out, path, err, errlen) : read_hf(out, path, err, errlen);
+}
