@@ -484,18 +484,21 @@ static void end_opening(struct opening *o, int rc, struct model **out)
 		*out = o->md;
 }
 
-/* Name a model without a name inside by the last part of its path, without .gguf. */
+/* Name a model without a name inside by the last part of its path, without .gguf and the number of a part. */
 static void name_by_path(struct model *md, const char *path)
 {
 	size_t n = strlen(path);
 	const char *from;
+	int32_t no, of;
 
 	while (n > 1 && path[n - 1] == '/')
 		n--;
 	for (from = path + n; from > path && from[-1] != '/'; from--)
 		;
 	n -= (size_t)(from - path);
-	if (n > 5 && memcmp(from + n - 5, ".gguf", 5) == 0)
+	if (gguf_part_name(path, &no, &of))
+		n -= strlen("-00001-of-00001.gguf");
+	else if (n > 5 && memcmp(from + n - 5, ".gguf", 5) == 0)
 		n -= 5;
 	model_set_name(md->m.name, sizeof(md->m.name), from, n);
 }
