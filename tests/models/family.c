@@ -124,6 +124,10 @@ struct family *family_make(const char *name)
 	snprintf(f->class_name, sizeof(f->class_name), "%s", json_string_value(json_array_get(
 		json_object_get(json_object_get(j, "config"), "architectures"), 0)));
 	snprintf(f->hf, sizeof(f->hf), "%s/hf", folder);
+	if (!json_object_get(json_object_get(j, "config"), "quantization_config"))
+		snprintf(f->hf5, sizeof(f->hf5), "%s/hf5", folder);
+	f->bound = json_is_number(json_object_get(j, "bound")) ? json_number_value(json_object_get(j, "bound"))
+	                                                       : FAMILY_BOUND;
 	f->permuted = has_step(json_object_get(j, "to_gguf"), "permute");
 	if (*f->gguf)
 		snprintf(f->file, sizeof(f->file), "%s/model.gguf", folder);

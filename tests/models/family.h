@@ -12,13 +12,17 @@ extern "C" {
 
 #include "tests/rig/drive.h"
 
+/* Of the largest logit; transformers itself is within 1.2e-5 of float64. */
+#define FAMILY_BOUND  2e-5
 #define FAMILY_TOKENS 128          /* most of a prompt */
 #define FAMILY_ROWS   8            /* recorded rows of logits of a prompt */
 
 struct family {
 	char name[64], gguf[64], class_name[64];   /* gguf "": no GGUF has such a model */
 	char hf[128], file[128];                   /* its directory; its GGUF, "" if it is not made */
+	char hf5[128];                             /* the directory with settings as transformers 5 writes them; or "" */
 	int32_t vocab;
+	double bound;                              /* on the CPU, of the largest logit */
 	int32_t permuted;                          /* 1: its GGUF has the rows of q and k in another order */
 	struct {
 		int32_t n, ids[FAMILY_TOKENS + 1];     /* the last id is only scored */

@@ -111,10 +111,14 @@ add("gpt-oss", "gpt-oss", base("GptOssForCausalLM", "gpt_oss", intermediate_size
     layer_types=["sliding_attention", "full_attention"] * 2, rope_scaling={"beta_fast": 32.0, "beta_slow": 1.0,
     "factor": 32.0, "original_max_position_embeddings": 64, "rope_type": "yarn", "truncate": False}, pad_token_id=0),
     many="transposed")
+add("gpt-oss-mxfp4", "gpt-oss", MODELS["gpt-oss"]["config"] | {"quantization_config": {"quant_method": "mxfp4",
+    "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+                               "lm_head"]}}, many="transposed", mxfp4=True, bound=0.05)
 add("glm4-moe", "glm4moe", base("Glm4MoeForCausalLM", "glm4_moe", attention_bias=True, partial_rotary_factor=0.5,
     first_k_dense_replace=1, moe_intermediate_size=64, n_group=1, topk_group=1, n_routed_experts=8,
     n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, routed_scaling_factor=2.5, use_qk_norm=True,
     num_nextn_predict_layers=0, pad_token_id=0))
+add("glm4-moe-drafts", "glm4moe", MODELS["glm4-moe"]["config"] | {"num_nextn_predict_layers": 1}, drafts=True)
 add("minimax-m2", "minimax-m2", base("MiniMaxM2ForCausalLM", "minimax_m2", intermediate_size=64, num_local_experts=8,
     num_experts_per_tok=2, rotary_dim=16, scoring_func="sigmoid", use_routing_bias=True, use_qk_norm=True,
     qk_norm_type="per_layer", rope_theta=5000000.0))
@@ -174,3 +178,29 @@ add("gemma4", "gemma4", base("Gemma4ForCausalLM", "gemma4_text", enable_moe_bloc
     scaled={"q_norm": 0.125})
 add("gemma4-moe", "gemma4", base("Gemma4ForCausalLM", "gemma4_text", enable_moe_block=True, num_experts=8,
     top_k_experts=2, moe_intermediate_size=64, **GEMMA4), scaled={"q_norm": 0.125})
+
+# ---- text parts of models with towers --------------------------------------------------------------------
+
+
+def tower(cls, kind, of, vision, **more):
+    """The text model `of` below text_config, as vision-language models have it."""
+    text = {k: v for k, v in MODELS[of]["config"].items() if k not in ("architectures", "bos_token_id", "eos_token_id")}
+    return {"architectures": [cls], "model_type": kind, "bos_token_id": 1, "eos_token_id": 2,
+            "text_config": text, "vision_config": vision, **more}
+
+
+SMALL = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28,
+    patch_size=14)
+add("gemma3-vision", "gemma3", tower("Gemma3ForConditionalGeneration", "gemma3", "gemma3",
+    {"model_type": "siglip_vision_model", **SMALL}, mm_tokens_per_image=4, image_token_index=100, boi_token_index=101,
+    eoi_token_index=102, tie_word_embeddings=True))
+add("mistral3-vision", "llama", tower("Mistral3ForConditionalGeneration", "mistral3", "mistral",
+    {"model_type": "pixtral", "head_dim": 16, **SMALL}, image_token_index=10, projector_hidden_act="gelu",
+    multimodal_projector_bias=False, spatial_merge_size=2, vision_feature_layer=-1, tie_word_embeddings=False))
+add("ministral3-vision", "mistral3", tower("Mistral3ForConditionalGeneration", "mistral3", "ministral3",
+    {"model_type": "pixtral", "head_dim": 16, **SMALL}, image_token_index=10, projector_hidden_act="gelu",
+    multimodal_projector_bias=False, spatial_merge_size=2, vision_feature_layer=-1, tie_word_embeddings=True))
+add("qwen3.5-vision", "qwen35", tower("Qwen3_5ForConditionalGeneration", "qwen3_5", "qwen3.5",
+    {"model_type": "qwen3_5", "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2,
+     "out_hidden_size": 96, "patch_size": 14, "num_position_embeddings": 16}, image_token_id=100, video_token_id=101,
+    vision_start_token_id=102, vision_end_token_id=103, tie_word_embeddings=False))

@@ -65,7 +65,7 @@ def saved_tensors(rec):
     """What transformers saves of such a model: {name: (shape, base)}."""
     with tempfile.TemporaryDirectory() as d:
         with open(d + "/config.json", "w") as f:
-            json.dump(rec["config"], f)
+            json.dump({k: v for k, v in rec["config"].items() if k != "quantization_config"}, f)
         config = transformers.AutoConfig.from_pretrained(d)
         config._attn_implementation = "eager"
         torch.manual_seed(0)
@@ -82,10 +82,21 @@ def saved_tensors(rec):
     return found
 
 
+def draft_layer(found, n):
+    """The layer after the last one, which drafts tokens: transformers leaves it out."""
+    out = {k.replace(f"layers.{n - 1}.", f"layers.{n}."): v for k, v in found.items() if f"layers.{n - 1}." in k}
+    d, head = found["model.norm.weight"][0][0], f"model.layers.{n}."
+    out |= {head + k: ([d], 1) for k in ("enorm.weight", "hnorm.weight", "shared_head.norm.weight")}
+    out |= {head + k: (found["lm_head.weight"][0], 0) for k in ("embed_tokens.weight", "shared_head.head.weight")}
+    return out | {head + "eh_proj.weight": ([d, 2 * d], 0)}
+
+
 def load(rec, d, dtype):
     model, info = class_of(rec["config"]).from_pretrained(d, dtype=dtype, attn_implementation="eager",
                                                           experts_implementation="eager",
                                                           output_loading_info=True)
+    if rec.get("drafts"):
+        info["unexpected_keys"] = [k for k in info["unexpected_keys"] if ".layers.4." not in k]
     for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         if info.get(k):
             sys.exit(f"{rec['name']}: {k}: {info[k]}")
@@ -110,11 +121,13 @@ def record(name, spec):
     rec |= {k: v for k, v in spec.items() if k != "config"}
     rec["vocab"] = spec["config"].get("vocab_size") or spec["config"]["text_config"]["vocab_size"]
     found = saved_tensors(rec)
+    if spec.get("drafts"):
+        found |= draft_layer(found, spec["config"]["num_hidden_layers"])
     rec["tensors"] = pattern_rows(found)
     rec["prompts"] = [{"ids": tiny.prompt(rec, i, n), "logits": {}} for i, (n, _) in enumerate(PROMPTS)]
     noise = pieces = 0
     with tempfile.TemporaryDirectory() as d:
-        tiny.write_hf(rec, d, tiny.weights(rec))
+        tiny.write_hf(rec, d, tiny.weights(rec), packed=False)
         single, double = load(rec, d, torch.float32), load(rec, d, torch.float64)
         for i, (_, positions) in enumerate(PROMPTS):
             ids = torch.tensor([rec["prompts"][i]["ids"]])

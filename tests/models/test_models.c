@@ -20,7 +20,6 @@
 #include "kernels/cpu/cpu.h"
 #include "tests/models/family.h"
 
-#define BOUND 2e-5                 /* of the largest logit; transformers itself is within 1.2e-5 of float64 */
 #define OTHERS 31
 
 /* ---- the same bits -------------------------------------------------------------------------------- */
@@ -127,9 +126,9 @@ static bool check_form(const struct family *f, const char *path, const char *for
 	}
 	differs = family_differs(&d, f, FAMILY_TOKENS);
 	printf("%s %s: %.1e\n", f->name, form, differs);
-	if (!(differs <= BOUND))
+	if (!(differs <= f->bound))
 		fail_msg("%s %s: a log-probability differs by %.2g of the largest logit; %.0e is allowed", f->name, form,
-		         differs, BOUND);
+		         differs, f->bound);
 	same_bits(&d, f, path, a);
 	drive_close(&d);
 	return true;
@@ -143,6 +142,19 @@ static void check_usual(const struct family *f)
 
 	assert_int_equal(family_open(&d, sr_cpu_ops(), f->hf, SR_KV_BF16, 2), 0);
 	same_bits(&d, f, f->hf, &a);
+	drive_close(&d);
+}
+
+/* transformers 5 writes the same settings in other words. */
+static void check_hf5(const struct family *f, const struct answer *want)
+{
+	struct drive d = { 0 };
+	struct answer a = { 0 };
+
+	if (family_open(&d, sr_cpu_ops(), f->hf5, SR_KV_F32, 1))
+		fail_msg("%s with settings as transformers 5 writes them: %s", f->name, d.err);
+	in_pieces(&d, f, FAMILY_TOKENS, 0, &a);
+	assert_memory_equal(&a, want, sizeof(a));
 	drive_close(&d);
 }
 
@@ -160,6 +172,8 @@ static void test_model(void **state)
 
 	if (hf_runs)
 		check_usual(f);
+	if (hf_runs && *f->hf5)
+		check_hf5(f, &hf);
 	if (hf_runs && gguf_runs && !f->permuted && memcmp(&hf, &gguf, sizeof(hf)) != 0)
 		fail_msg("%s: other bits from its GGUF than from its directory", f->name);
 	snprintf(row->cells, sizeof(row->cells), "| %s | `%s` | %s | %s%s%s | %s |", f->name, f->class_name,

@@ -3,7 +3,7 @@
 A recorded model is one file, recorded/NAME.json: its config.json, the names and shapes of its tensors, prompts,
 and the logits that transformers computed from just these weights (record.py).  Here the weights are drawn and written.
 
-    tests/models/tiny.py NAME DIR [PARTS]     writes DIR/hf/ and, by to_gguf.py, DIR/model.gguf, or also
+    tests/models/tiny.py NAME DIR [PARTS]     writes DIR/hf/, DIR/hf5/ and DIR/model.gguf, or also
                                               DIR/part-00001-of-PARTS.gguf and so on
 
 A weight is (2 b - 255) 2^-s for a byte b of SHAKE-128 over the model's and the tensor's name: exact in bf16 and
@@ -11,6 +11,7 @@ in f16.  The scale keeps the variance of what flows through: 1 / inputs for a ma
 the value with which transformers begins (1 or 0), so that none is 1 or 0: a forgotten norm or bias shows.
 """
 import array
+import contextlib
 import hashlib
 import json
 import math
@@ -25,6 +26,8 @@ def load(name):
     with open(os.path.join(HERE, "recorded", name + ".json")) as f:
         return json.load(f)
 
+
+FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]   # e2m1, by code
 
 # ---- weights ------------------------------------------------------------------------------------
 
@@ -44,8 +47,29 @@ def step_of(name, shape, many):
     return 2.0 ** -round(math.log2(255 / math.sqrt(3 / inputs)))
 
 
+def draw_fp4(rec, name, shape):
+    """Weights of MXFP4: codes times 2^-5 or 2^-6 for 32 inputs of an output; [experts][inputs][outputs]."""
+    experts, inputs, outputs = shape
+    table = [v * s for s in (2.0 ** -6, 2.0 ** -5) for v in FP4]
+    bits = hashlib.shake_128((rec["name"] + "/" + name).encode()).digest(math.prod(shape))
+    steps = hashlib.shake_128((rec["name"] + "/" + name + "/step").encode()).digest(math.prod(shape) // 32)
+    low, one = int.from_bytes(b"\x0f" * outputs, "little"), int.from_bytes(b"\x10" * outputs, "little")
+    out = array.array("f")
+    for row in range(experts * inputs):
+        b = int.from_bytes(bits[row * outputs:(row + 1) * outputs], "little")
+        s = int.from_bytes(steps[row // 32 * outputs:(row // 32 + 1) * outputs], "little")
+        out.extend(map(table.__getitem__, (b & low | s & one).to_bytes(outputs, "little")))
+    return out
+
+
+def is_fp4(rec, name):
+    return rec.get("mxfp4") and name.endswith((".experts.gate_up_proj", ".experts.down_proj"))
+
+
 def draw(rec, name, shape, base):
     """All weights of a tensor, as an array of float32 in the order of its file."""
+    if is_fp4(rec, name):
+        return draw_fp4(rec, name, shape)
     step = step_of(name, shape, rec.get("many"))
     by = next((v for k, v in rec.get("scaled", {}).items() if k in name), 1)
     table = [(base + (2 * b - 255) * step) * by for b in range(256)]
@@ -95,25 +119,62 @@ def prompt(rec, which, n):
 
 # ---- a Hugging Face directory ----------------------------------------------------------------------
 
+def fp4_blocks(data):
+    """MXFP4 of rows of 32 each: an exponent, and 32 codes."""
+    code = [{FP4[c] * s: c for c in range(16)} for s in (2.0 ** -6, 2.0 ** -5)]
+    for at in range(0, len(data), 32):
+        block = data[at:at + 32]
+        for e in (0, 1):
+            codes = [code[e].get(x) for x in block]
+            if None not in codes:
+                break
+        yield 127 - 6 + e, codes
+
+
+def hf_fp4(tensors):
+    """As gpt-oss has them: two codes in a byte, neighbours; the exponents apart."""
+    import to_gguf
+    for name, (shape, data) in tensors.items():
+        if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+            yield name, (shape, data)
+            continue
+        rows, (experts, outputs, inputs) = to_gguf.step("T", [], data, shape)
+        blocks = list(fp4_blocks(rows))
+        packed = b"".join(bytes(c[i] | c[i + 1] << 4 for i in range(0, 32, 2)) for _, c in blocks)
+        yield name + "_blocks", ([experts, outputs, inputs // 32, 16], packed)
+        yield name + "_scales", ([experts, outputs, inputs // 32], bytes(e for e, _ in blocks))
+
+
 def write_safetensors(path, tensors):
     head, at = {}, 0
     for name, (shape, data) in tensors.items():
-        size = len(data) * data.itemsize
-        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        size = len(data) if isinstance(data, bytes) else len(data) * data.itemsize
+        kind = "U8" if isinstance(data, bytes) else "F32"
+        head[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for _, data in tensors.values():
-            f.write(data.tobytes())
+            f.write(data if isinstance(data, bytes) else data.tobytes())
 
 
-def write_hf(rec, where, w):
+def write_hf(rec, where, w, packed=True):
     os.makedirs(where, exist_ok=True)
     with open(os.path.join(where, "config.json"), "w") as f:
-        json.dump(rec["config"], f, indent=1)
-    write_safetensors(os.path.join(where, "model.safetensors"), w)
+        json.dump(rec["config"] if packed else {k: v for k, v in rec["config"].items() if k != "quantization_config"},
+                  f, indent=1)
+    if packed and rec.get("mxfp4"):
+        w = dict(hf_fp4(w))
+    path = os.path.join(where, "model.safetensors")
+    write_safetensors(path, w)
+    if packed and "quantization_config" not in rec["config"]:
+        os.makedirs(where + "5", exist_ok=True)            # the same, as transformers 5 saves its settings
+        with open(os.path.join(where + "5", "config.json"), "w") as f:
+            json.dump(rec["config5"], f, indent=1)
+        with contextlib.suppress(FileExistsError):
+            os.link(path, os.path.join(where + "5", "model.safetensors"))
 
 
 def main():

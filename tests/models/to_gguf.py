@@ -128,12 +128,19 @@ def padded(b, to=32):
     return b + bytes(-len(b) % to)
 
 
-def write_file(path, keys, some):
+def mxfp4(data):
+    """An exponent and 16 bytes for 32 weights, the first half of them in the low bits."""
+    return b"".join(bytes([e] + [c[i] | c[i + 16] << 4 for i in range(16)]) for e, c in tiny.fp4_blocks(data))
+
+
+def write_file(path, keys, some, fp4=False):
     head, at, body = b"", 0, []
     for name, shape, data in some:
         dims = list(reversed(shape))
-        head += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims) + struct.pack("<IQ", 0, at)
-        body.append(padded(data.tobytes()))
+        packed = fp4 and name.endswith("_exps.weight")
+        head += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+        head += struct.pack("<IQ", 39 if packed else 0, at)
+        body.append(padded(mxfp4(data) if packed else data.tobytes()))
         at += len(body[-1])
     values = b"".join(text(k) + value(kind, v) for k, kind, v in keys)
     with open(path, "wb") as f:
@@ -142,8 +149,8 @@ def write_file(path, keys, some):
             f.write(b)
 
 
-def write(rec, path, w):
-    write_file(path, rec["gguf_keys"], tensors(rec, w))
+def write(rec, path, w, packed=True):
+    write_file(path, rec["gguf_keys"], tensors(rec, w), fp4=packed and rec.get("mxfp4"))
 
 
 def write_parts(rec, stem, w, n):
