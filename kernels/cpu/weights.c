@@ -2,8 +2,9 @@
  *
  * Each thread has one arena: its column blocks of every matrix, in the order of use.  So what it
  * reads in one step is one run of memory (huge pages, prefetch across matrices).
- * Adding a weight only decides where its pieces will lie.  weights_load then reads all pieces,
- * many at a time; the team packs one set of buffers while the others are being read.
+ * Adding a weight only decides where its pieces will lie.  weights_load then reads all pieces in the
+ * order of the files, neighbours together, many reads at a time; the team packs one set of buffers while
+ * the others are being read.
  *
  * A matrix with separate scales (see repack.h) cannot be packed piece by piece.  All of it is read
  * into a stage, and each share is packed from there; two stages alternate.
@@ -21,6 +22,7 @@
 #include "kernels/refuse.h"
 
 #define BUFFER ((size_t)1 << 19)       /* bytes read at once, if a piece is not larger */
+#define GAP    4096                    /* most bytes between pieces that are read together */
 #define SET    12                      /* buffers in a set: one is packed while the others are read */
 #define SETS   3
 
@@ -33,7 +35,7 @@ struct load_piece {                         /* a run of outputs of one part, or 
 	int32_t  row, rows;            /* of the matrix; row is a multiple of KERN_COLS */
 };
 
-struct load_buffer { struct load_piece piece; uint8_t *at, *data; };
+struct load_buffer { const struct load_piece *piece; size_t n; uint8_t *at, *data; }; /* a run of n pieces */
 
 struct list { struct load_piece *piece; size_t n, cap; };
 
@@ -346,28 +348,27 @@ static uint8_t *block_of(const struct sr_backend *b, const struct load_piece *p,
 	return weight_block(p->w, p->part, p->expert, block, owner, b->n_threads);
 }
 
-static void pack_blocks(const struct sr_backend *b, const struct load_buffer *f)
+static void pack_blocks(const struct sr_backend *b, const struct load_piece *p, const uint8_t *data)
 {
-	const struct load_piece *p = &f->piece;
 	size_t row_bytes = (size_t)p->at.bytes / (size_t)p->rows;
 
 	for (int32_t r = 0; r < p->rows; r += KERN_COLS) {
 		const uint8_t *src[KERN_COLS];
 
 		for (int c = 0; c < KERN_COLS; c++)
-			src[c] = r + c < p->rows ? f->data + (size_t)(r + c) * row_bytes : NULL;
+			src[c] = r + c < p->rows ? data + (size_t)(r + c) * row_bytes : NULL;
 		b->k->pack(p->t->type, p->t->k, src, block_of(b, p, p->row + r));
 	}
 }
 
-static void pack_vector(const struct kern *k, const struct load_buffer *f)
+static void pack_vector(const struct kern *k, const struct load_piece *p, const uint8_t *data)
 {
-	const struct sr_tensor *t = f->piece.t;
+	const struct sr_tensor *t = p->t;
 	size_t size = types_bytes(t->type, 1);
-	float *v = f->piece.vec;
+	float *v = p->vec;
 
 	for (int32_t i = 0; i < t->k; i++) {
-		k->dequant(t->type, 1, f->data + (size_t)(t->outputs ? t->first + i * t->step : i) * size, &v[i]);
+		k->dequant(t->type, 1, data + (size_t)(t->outputs ? t->first + i * t->step : i) * size, &v[i]);
 		v[i] = (v[i] + t->add) * (t->mul != 0 ? t->mul : 1);
 	}
 }
@@ -380,10 +381,17 @@ static void pack_set(void *ctx, int thread)
 	struct set *s = ld->packing;
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
-		if (s->buffer[i].piece.w)
-			pack_blocks(ld->b, &s->buffer[i]);
-		else
-			pack_vector(ld->b->k, &s->buffer[i]);
+		const struct load_buffer *f = &s->buffer[i];
+
+		for (size_t j = 0; j < f->n; j++) {
+			const struct load_piece *p = &f->piece[j];
+			const uint8_t *data = f->data + (p->at.offset - f->piece->at.offset);
+
+			if (p->w)
+				pack_blocks(ld->b, p, data);
+			else
+				pack_vector(ld->b->k, p, data);
+		}
 	}
 }
 
@@ -409,21 +417,49 @@ static bool any_open(const struct loader *ld)
 	return false;
 }
 
+static int by_place(const void *a, const void *b)
+{
+	const struct sr_extent *x = &((const struct load_piece *)a)->at, *y = &((const struct load_piece *)b)->at;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* The pieces from `from` on that are read at once, and where they lie together. */
+static struct sr_extent run_of(const struct loader *ld, size_t from, size_t *n)
+{
+	const struct load_piece *p = ld->list.piece + from;
+	struct sr_extent all = p->at;
+
+	for (*n = 1; from + *n < ld->list.n; ++*n) {
+		const struct sr_extent *next = &p[*n].at;
+		uint64_t end = all.offset + all.bytes;
+
+		if (next->file != all.file || next->offset < end || next->offset - end > GAP ||
+		    next->offset + next->bytes - all.offset > ld->largest)
+			break;
+		all.bytes = next->offset + next->bytes - all.offset;
+	}
+	return all;
+}
+
 /* Start reading pieces from *from on, as many as there are buffers. */
 static int start_set(struct loader *ld, const struct sr_source *src, struct set *s, size_t *from)
 {
 	s->n = s->open = 0;
 	while (s->n < SET && *from < ld->list.n) {
-		struct load_piece *p = &s->buffer[s->n].piece;
+		struct load_buffer *f = &s->buffer[s->n];
 		uint64_t tag = (uint64_t)(s - ld->set) * SET + (uint64_t)s->n;
+		struct sr_extent all = run_of(ld, *from, &f->n);
 		int e;
 
-		*p = ld->list.piece[*from];
-		e = src->read(src->ctx, &p->at, 0, (size_t)p->at.bytes, s->buffer[s->n].at, tag);
+		f->piece = ld->list.piece + *from;
+		e = src->read(src->ctx, &all, 0, (size_t)all.bytes, f->at, tag);
 		if (e == -EAGAIN && any_open(ld))
 			e = wait_one(ld, src);
 		else if (!e)
-			s->open++, s->n++, ++*from;
+			s->open++, s->n++, *from += f->n;
 		if (e)
 			return e;
 	}
@@ -549,9 +585,14 @@ void weights_loader_destroy(struct loader *ld)
 /* Memory for reads: the sets of buffers, then the two stages. */
 static int take_buffers(struct loader *ld, const struct sr_source *src, size_t *all)
 {
-	size_t each = (ld->largest + src->slack + 4095) & ~(size_t)4095, apart[N_APART];
+	size_t each, apart[N_APART];
 	uint8_t *at;
 
+	if (ld->list.n > 1) { /* so that there can be neighbours */
+		qsort(ld->list.piece, ld->list.n, sizeof(*ld->list.piece), by_place);
+		ld->largest = ld->largest > BUFFER ? ld->largest : BUFFER;
+	}
+	each = (ld->largest + src->slack + 4095) & ~(size_t)4095;
 	*all = SETS * SET * each;
 	for (int i = 0; i < N_APART; i++) {
 		apart[i] = ld->apart.n ? (ld->largest_apart[i] + src->slack + 4095) & ~(size_t)4095 : 0;
