@@ -16,6 +16,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "compare",  cmd_compare,  "show what changed between two benchmarks, beyond noise" },
 	{ "report",   cmd_report,   "make one page with pictures from results of benchmarks" },
 	{ "show",     cmd_show,     "show what is in a model and how much memory it needs here" },
+	{ "pull",     cmd_pull,     "download a model from the Hugging Face hub" },
 	{ "quantize", cmd_quantize, "make a 4-bit model (AWQ) from a 16-bit one" },
 	{ "top",      cmd_top,      "watch rates, latencies, limits, KV cache, clients and GPUs" },
 	{ "why",      cmd_why,      "show what limited the daemon, and which knob helps" },

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 #include <openssl/evp.h>
 
 #include "gguf.h"
+
+#define QUANT_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
 static bool join(char *out, size_t n, const char *a, const char *b)
 {
@@ -69,8 +72,7 @@ static bool hub_dir(char *out, size_t n)
 	       join(out, n, cache, "huggingface/hub");
 }
 
-/* Is s "name" or "org/name", in the characters that a repository may have? */
-static bool is_id(const char *s)
+bool locate_is_id(const char *s)
 {
 	int slashes = 0;
 
@@ -86,74 +88,119 @@ static bool is_id(const char *s)
 	return true;
 }
 
-/* A GGUF, but no later part of one. */
-static bool is_first_gguf(const char *name)
+/* The name of a GGUF file without ".gguf", and without "-00002-of-00003" before it: its length, and the number of
+ * the part, 0 = the file is whole.  0: it is no GGUF file. */
+static size_t gguf_stem(const char *name, int32_t *part)
 {
-	size_t len = strlen(name);
-	int32_t no, of;
+	size_t n = strlen(name);
+	int32_t of;
 
-	return len > 5 && strcmp(name + len - 5, ".gguf") == 0 && !(gguf_part_name(name, &no, &of) && no > 1);
+	*part = 0;
+	if (n <= 5 || strcmp(name + n - 5, ".gguf"))
+		return 0;
+	return gguf_part_name(name, part, &of) ? n - strlen("-00002-of-00003.gguf") : n - 5;
 }
 
-/* A directory is a model if it has config.json, else by its single GGUF file, which may have several parts. */
-static int take_dir(struct located *out, const char *dir, char *err, size_t errlen)
+bool locate_quant(const char *file, const char *quant)
+{
+	const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+	size_t len = strlen(quant), n;
+	int32_t part;
+
+	n = gguf_stem(name, &part);
+	return len && n >= len && !strncasecmp(name + n - len, quant, len) &&
+	       (n == len || strchr("-._", name[n - len - 1]));
+}
+
+/* Count the models among the GGUF files of a directory, by their first parts; a file of one into `only`.  quant:
+ * only those, and in directories below, too. */
+static int scan_dir(const char *dir, const char *quant, int deeper, char only[4096])
+{
+	char path[4096];
+	struct dirent *e;
+	DIR *d = opendir(dir);
+	int32_t part;
+	int n = 0;
+
+	if (!d)
+		return -errno;
+	while ((e = readdir(d)) != NULL) {
+		size_t stem = gguf_stem(e->d_name, &part);
+
+		if (!join(path, sizeof(path), dir, e->d_name))
+			continue;
+		if (stem && part < 2 && (!quant || locate_quant(e->d_name, quant))) {
+			n++;
+			snprintf(only, 4096, "%s", path);
+		} else if (quant && deeper && !stem && *e->d_name != '.' && is_dir(path)) {
+			int below = scan_dir(path, quant, deeper - 1, only);
+
+			n += below > 0 ? below : 0;
+		}
+	}
+	closedir(d);
+	return n;
+}
+
+/* A directory is a model if it has config.json, else by its single GGUF file.  quant, if not NULL, chooses one. */
+static int take_dir(struct located *out, const char *dir, const char *quant, char *err, size_t errlen)
 {
 	char path[4096], only[4096];
-	struct dirent *e;
-	int n = 0;
-	DIR *d;
+	int n;
 
 	join_short(path, sizeof(path), dir, "config.json");
-	if (is_file(path)) {
+	if (!quant && is_file(path)) {
 		snprintf(out->path, sizeof(out->path), "%s", dir);
 		out->gguf = false;
 		return 0;
 	}
-	d = opendir(dir);
-	if (!d) {
-		n = -errno;
+	n = scan_dir(dir, quant, 1, only);
+	if (n < 0) {
 		snprintf(err, errlen, "%s: %s", dir, strerror(-n));
 		return n;
 	}
-	while ((e = readdir(d)) != NULL) {
-		if (is_first_gguf(e->d_name)) {
-			n++;
-			join_short(only, sizeof(only), dir, e->d_name);
-		}
-	}
-	closedir(d);
 	if (n == 1) {
 		snprintf(out->path, sizeof(out->path), "%s", only);
 		out->gguf = true;
 		return 0;
 	}
-	if (n > 1)
+	if (quant)
+		snprintf(err, errlen, "%s holds %d GGUF files whose names end in %s", dir, n, quant);
+	else if (n)
 		snprintf(err, errlen, "%s holds %d GGUF files and no config.json: name the file", dir, n);
 	else
 		snprintf(err, errlen, "%s holds no config.json and no GGUF file: it is no model", dir);
 	return -EINVAL;
 }
 
-/* An id: hub/models--org--name/snapshots/<content of refs/main>. */
-static int take_id(struct located *out, const char *id, char *err, size_t errlen)
+bool locate_repo(char *out, size_t n, const char *id)
 {
-	char hub[3072], repo[3500], path[4096], rev[128];
-	size_t len, n;
+	char name[2 * 256];
+	size_t at = 0;
+
+	assert(locate_is_id(id));              /* so it is short, with at most one slash */
+	for (; *id; id++) {
+		if (*id == '/')
+			name[at++] = '-';
+		name[at++] = *id == '/' ? '-' : *id;
+	}
+	name[at] = 0;
+	at = strlen("/models--") + at + 300;   /* what stands below: /snapshots, a revision */
+	return n > at && hub_dir(out, n - at) && snprintf(out + strlen(out), n - strlen(out), "/models--%s", name) > 0;
+}
+
+/* An id: hub/models--org--name/snapshots/<content of refs/main>.  model: the id as given, with its :QUANT. */
+static int take_id(struct located *out, const char *model, const char *id, const char *quant, char *err, size_t errlen)
+{
+	char repo[3500], path[4096], rev[128];
+	size_t n;
 	FILE *f;
 
-	if (!hub_dir(hub, sizeof(hub))) {
+	if (!locate_repo(repo, sizeof(repo), id)) {
 		snprintf(err, errlen, "%s is no file or directory here, and neither HOME nor HF_HOME is a path of "
-		         "downloaded models", id);
+		         "downloaded models", model);
 		return -ENOENT;
 	}
-	len = (size_t)snprintf(repo, sizeof(repo), "%s/models--", hub);
-	assert(len + strlen(id) + 20 < sizeof(repo));   /* is_id: it is short, with at most one slash */
-	for (const char *s = id; *s; s++) {
-		if (*s == '/')
-			repo[len++] = '-';
-		repo[len++] = *s == '/' ? '-' : *s;
-	}
-	repo[len] = 0;
 	join_short(path, sizeof(path), repo, "refs/main");
 	f = fopen(path, "re");
 	n = f ? fread(rev, 1, sizeof(rev) - 1, f) : 0;
@@ -164,12 +211,11 @@ static int take_id(struct located *out, const char *id, char *err, size_t errlen
 	strcat(repo, "/snapshots");            /* the assert above leaves room for it */
 	join_short(path, sizeof(path), repo, rev);
 	if (!*rev || strchr(rev, '/') || *rev == '.' || !is_dir(path)) {
-		snprintf(err, errlen, "%s is no file or directory here and is not in %s; to download it: hf "
-		         "download %s",
-		         id, hub, id);
+		snprintf(err, errlen, "%s is no file or directory here and is not in %.*s; to download it: slipring "
+		         "pull %s", model, (int)(strstr(repo, "/models--") - repo), repo, model);
 		return -ENOENT;
 	}
-	return take_dir(out, path, err, errlen);
+	return take_dir(out, path, quant, err, errlen);
 }
 
 static int take_default(struct located *out, char *err, size_t errlen)
@@ -205,8 +251,24 @@ static void set_name(struct located *out, const char *model)
 	snprintf(out->name, sizeof(out->name), "%.*s", (int)(end - from), from);
 }
 
+/* "org/name:Q4_K_M": the id into `id`, the quantization returned, or NULL if there is none. */
+static const char *split_id(const char *model, char id[256])
+{
+	size_t n = strcspn(model, ":");
+	const char *quant = model[n] ? model + n + 1 : NULL;
+
+	*id = 0;
+	if (n < 256 && (!quant || (*quant && strlen(quant) < 64 && !quant[strspn(quant, QUANT_CHARS)]))) {
+		memcpy(id, model, n);
+		id[n] = 0;
+	}
+	return quant;
+}
+
 int locate_model(struct located *out, const char *model, char *err, size_t errlen)
 {
+	char id[256];
+	const char *quant;
 	struct stat st;
 
 	memset(out, 0, sizeof(*out));
@@ -220,7 +282,7 @@ int locate_model(struct located *out, const char *model, char *err, size_t errle
 	set_name(out, model);
 	if (stat(model, &st) == 0) {
 		if (S_ISDIR(st.st_mode))
-			return take_dir(out, model, err, errlen);
+			return take_dir(out, model, NULL, err, errlen);
 		if (!S_ISREG(st.st_mode)) {
 			snprintf(err, errlen, "%s is no regular file or directory", model);
 			return -EINVAL;
@@ -235,8 +297,9 @@ int locate_model(struct located *out, const char *model, char *err, size_t errle
 		snprintf(err, errlen, "%s: %s", model, strerror(-rc));
 		return rc;
 	}
-	if (is_id(model))
-		return take_id(out, model, err, errlen);
+	quant = split_id(model, id);
+	if (locate_is_id(id))
+		return take_id(out, model, id, quant, err, errlen);
 	snprintf(err, errlen, "%s: no such file or directory", model);
 	return -ENOENT;
 }

@@ -5,6 +5,7 @@
  *	/models/x                       a Hugging Face directory (config.json in it)
  *	org/name                        $HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub:
  *	                                models--org--name/snapshots/<refs/main>
+ *	org/name:Q4_K_M                 the GGUF file there whose name ends in Q4_K_M, or its first part
  *	(none)                          the default model, in
  *	                                ${XDG_CACHE_HOME:-~/.cache}/slipring/models
  */
@@ -26,6 +27,17 @@ struct located {
 
 /* 0, or -errno and one sentence in err that names the command to download the model. */
 int locate_model(struct located *out, const char *model, char *err, size_t errlen);
+
+/* The directory of a downloaded repository: HUB/models--org--name.  false: nothing says where the hub's are, or
+ * n bytes are too few for it and for what is below. */
+bool locate_repo(char *out, size_t n, const char *id);
+
+/* Is s "name" or "org/name", in the characters that a repository may have? */
+bool locate_is_id(const char *s);
+
+/* Does the name of a GGUF file end in the quantization `quant` (letters of any case), before ".gguf" or a part's
+ * "-00001-of-00003.gguf"? */
+bool locate_quant(const char *file, const char *quant);
 
 /* SHA-256 of the vocabulary, by which client and daemon check that they mean the same ids.  It
  * covers the raw bytes of tokenizer.ggml.tokens in a GGUF, or of tokenizer.json in a directory (no

@@ -76,6 +76,16 @@ static int setup(void **state)
 	put_file(REV("home/.cache/huggingface/hub"), "{}", 2);
 	put_file(HUB("hfhome/hub"), "0123abc", 7);
 	put_file(REV("hfhome/hub"), "{}", 2);
+#define QUANTS "home/.cache/huggingface/hub/models--org--quants"
+	put_file(QUANTS "/refs/main", "fe", 2);
+	put_file(QUANTS "/snapshots/fe/m-Q4_K_M.gguf", w.b, w.n);
+	put_file(QUANTS "/snapshots/fe/m-IQ4_K_M.gguf", w.b, w.n);
+	put_file(QUANTS "/snapshots/fe/Q8_0/m.Q8_0-00001-of-00002.gguf", w.b, w.n);
+	put_file(QUANTS "/snapshots/fe/Q8_0/m.Q8_0-00002-of-00002.gguf", w.b, w.n);
+	put_file(QUANTS "/snapshots/fe/m-F16.gguf", w.b, w.n);
+	put_file(QUANTS "/snapshots/fe/n-F16.gguf", w.b, w.n);
+	put_file("parts/m-00001-of-00002.gguf", w.b, w.n);
+	put_file("parts/m-00002-of-00002.gguf", w.b, w.n);
 	put_file("hfhome/hub/models--gpt2/refs/main", "../../../..", 11);
 	put_file("hfhome/hub/models--a--b/refs/main", "gone", 4);
 	put_file("hfhome/hub/models--a--empty/refs/main", "", 0);
@@ -125,6 +135,7 @@ static void test_paths(void **state)
 	FOUND(in("x.gguf"), in("x.gguf"), in("x.gguf"), true);
 	FOUND(in("hf"), in("hf"), in("hf"), false);
 	FOUND(in("one"), in("one/x.gguf"), in("one"), true);
+	FOUND(in("parts"), in("parts/m-00001-of-00002.gguf"), in("parts"), true);
 	REFUSED(in("two"), -EINVAL, "holds 2 GGUF files and no config.json");
 	REFUSED(in("none"), -EINVAL, "holds no config.json and no GGUF file");
 	REFUSED(in("fifo"), -EINVAL, "is no regular file or directory");
@@ -184,15 +195,25 @@ static void test_ids(void **state)
 
 	(void)state;
 	FOUND("org/name", in(snapshot), "org/name", false);
-	REFUSED("org/other", -ENOENT, "to download it: hf download org/other");
-	REFUSED("gpt2", -ENOENT, "hf download gpt2");
+	FOUND("org/quants:q4_k_m", in(QUANTS "/snapshots/fe/m-Q4_K_M.gguf"), "org/quants:q4_k_m", true);
+	FOUND("org/quants:Q8_0", in(QUANTS "/snapshots/fe/Q8_0/m.Q8_0-00001-of-00002.gguf"), "org/quants:Q8_0", true);
+	REFUSED("org/quants:F16", -EINVAL, "holds 2 GGUF files whose names end in F16");
+	REFUSED("org/quants:K_M", -EINVAL, "holds 2 GGUF files whose names end in K_M");
+	REFUSED("org/quants:4_K_M", -EINVAL, "holds 0 GGUF files whose names end in 4_K_M");
+	REFUSED("org/quants", -EINVAL, "holds 4 GGUF files and no config.json");
+	REFUSED("org/name:Q4_0", -EINVAL, "holds 0 GGUF files");
+	REFUSED("org/other:Q4_0", -ENOENT, "to download it: slipring pull org/other:Q4_0");
+	REFUSED("org/name:", -ENOENT, "org/name:: no such file or directory");
+	REFUSED("org/name:a/b", -ENOENT, "no such file or directory");
+	REFUSED("org/other", -ENOENT, "to download it: slipring pull org/other");
+	REFUSED("gpt2", -ENOENT, "slipring pull gpt2");
 	setenv("HF_HOME", in("hfhome"), 1);
 	FOUND("org/name", in("hfhome/hub/models--org--name/snapshots/0123abc"), "org/name", false);
-	REFUSED("gpt2", -ENOENT, "hf download gpt2");          /* refs/main leads out of the cache */
-	REFUSED("a/b", -ENOENT, "hf download a/b");            /* the snapshot is gone */
-	REFUSED("a/empty", -ENOENT, "hf download a/empty");
-	REFUSED("a/in", -ENOENT, "hf download a/in");          /* a path where a revision should be */
-	REFUSED("a/file", -ENOENT, "hf download a/file");      /* a file where a snapshot should be */
+	REFUSED("gpt2", -ENOENT, "slipring pull gpt2");          /* refs/main leads out of the cache */
+	REFUSED("a/b", -ENOENT, "slipring pull a/b");            /* the snapshot is gone */
+	REFUSED("a/empty", -ENOENT, "slipring pull a/empty");
+	REFUSED("a/in", -ENOENT, "slipring pull a/in");          /* a path where a revision should be */
+	REFUSED("a/file", -ENOENT, "slipring pull a/file");      /* a file where a snapshot should be */
 	setenv("HF_HUB_CACHE", in("home/.cache/huggingface/hub"), 1);
 	FOUND("org/name", in(snapshot), "org/name", false);
 	setenv("HF_HUB_CACHE", "", 1);                         /* empty is not given */
@@ -202,7 +223,7 @@ static void test_ids(void **state)
 	FOUND("org/name", in(snapshot), "org/name", false);
 	unsetenv("HF_HOME");
 	setenv("XDG_CACHE_HOME", in("xdg"), 1);
-	REFUSED("org/name", -ENOENT, "xdg/huggingface/hub; to download it: hf download org/name");
+	REFUSED("org/name", -ENOENT, "xdg/huggingface/hub; to download it: slipring pull org/name");
 	unsetenv("XDG_CACHE_HOME");
 }
 
