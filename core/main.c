@@ -281,7 +281,7 @@ static int make_scheduler(struct daemon *d)
 	const struct sr_limits *l = &d->plan.limits;
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS,
-		.n_groups = l->n_groups, .group = { { l->group[0].window } } };
+		.n_groups = l->n_groups };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
@@ -306,6 +306,8 @@ static int make_scheduler(struct daemon *d)
 	                             .stats = d->loop.st };
 	struct sched_port port;
 
+	for (int32_t g = 0; g < l->n_groups; g++)
+		k.group[g].window = l->group[g].window;
 	if (!c.knobs.step_ns)
 		c.knobs.step_ns = step_default_ns;
 	if (c.knobs.queue_tokens < d->plan.context)

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/groups.h"
 #include "core/instance/knobs.h"
 #include "core/instance/refuse.h"
 
@@ -160,9 +161,9 @@ static void size_batch(struct planning *p, int32_t seqs, int32_t tokens)
 
 	l->slots = l->rows = seqs;
 	l->tokens = l->scores = tokens;
-	l->cmds = 8 * l->rows + l->slots + 16;
+	l->cmds = (7 + l->n_groups) * l->rows + l->slots + 16 + l->n_groups;
 	/* A sequence that begins brings its settings, up to four lists, its ids and its table. */
-	l->words = LIST_WORDS + p->out->context + l->seq_blocks + ROW_WORDS * l->rows + 16;
+	l->words = LIST_WORDS + p->out->context + l->n_groups * l->seq_blocks + ROW_WORDS * l->rows + 16;
 }
 
 static int32_t our_cores(void)
@@ -180,7 +181,7 @@ static int32_t guided_seqs(const struct planning *p)
 	return n ? n : p->out->max_seqs + p->out->max_seqs / 8 + 1;
 }
 
-/* Set all limits but n_blocks. */
+/* Set all limits but n_blocks, with one group of all layers. */
 static int set_limits(struct planning *p, int64_t total, int32_t context)
 {
 	struct sr_limits *l = &p->out->limits;
@@ -337,9 +338,32 @@ static int set_blocks(struct planning *p, int64_t bytes)
 		            (double)bytes / MIB,
 		            (double)p->out->need.per_block / MIB);
 	p->out->limits.n_blocks = (int32_t)min64(n, 1 << 30);
-	p->out->limits.group[0].per_block = p->out->need.per_block;
+	for (int32_t g = 0; g < p->out->limits.n_groups; g++)
+		p->out->limits.group[g].per_block = p->out->need.per_block;
 	p->out->kv_bytes = ((int64_t)p->out->limits.n_blocks + 1) * p->out->need.per_block;
 	return 0;
+}
+
+/* Put layers into groups if that saves memory, and the device and these flags allow it. */
+static int set_groups(struct planning *p)
+{
+	struct sr_limits *l = &p->out->limits;
+
+	p->out->whole_block = p->out->need.per_block;
+	if (!p->out->need.kinds_in_groups || p->cfg->disable_hybrid_kv_cache_manager ||
+	    p->cfg->kv_offloading_size > 0)
+		return 0;
+	groups_choose(l, &p->m->m, p->out->context);
+	if (l->n_groups == 1 && l->group[0].window == 0)
+		return 0;
+	size_batch(p, l->slots, l->tokens);
+	return ask(p);
+}
+
+/* The most blocks of a sequence. */
+static int32_t most_blocks(const struct planning *p, int32_t context)
+{
+	return groups_most(&p->out->limits, context, p->out->limits.tokens);
 }
 
 /* Size the host tier and the number of blocks one batch may move. */
@@ -365,27 +389,38 @@ static int try_context(struct planning *p, int32_t context)
 	int64_t total = p->out->need.total, bytes;
 	int rc;
 
-	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0 || (rc = set_ceilings(p)) != 0 ||
-	    (rc = set_tier(p)) != 0)
+	if ((rc = set_limits(p, total, context)) != 0 || (rc = ask(p)) != 0 || (rc = set_groups(p)) != 0 ||
+	    (rc = set_ceilings(p)) != 0 || (rc = set_tier(p)) != 0)
 		return rc;
 	p->out->host_bytes = sum_needs(&p->out->need);
 	bytes = kv_budget(p);
 	return bytes < 0 ? (int)bytes : set_blocks(p, bytes);
 }
 
-static int too_long(struct planning *p)
+/* The longest context whose blocks fit. */
+static int32_t longest(const struct planning *p)
 {
 	const struct sr_limits *l = &p->out->limits;
+	int32_t fits = 0, most = (int32_t)min64(p->m->m.context, (int64_t)l->n_blocks * l->block_tokens);
+
+	for (int32_t step = 1 << 30; step > 0; step /= 2)
+		if (step <= most - fits && most_blocks(p, fits + step) <= l->n_blocks)
+			fits += step;
+	return fits;
+}
+
+static int too_long(struct planning *p)
+{
 	double block = (double)p->out->need.per_block;
-	int64_t fits = min64((int64_t)l->n_blocks * l->block_tokens, p->m->m.context);
+	int64_t fits = longest(p), blocks = (int64_t)most_blocks(p, p->out->context) + 1;
 
 	return fail(p, -ENOMEM, "To serve at least one request with the model's max seq len (%d), %.2f GiB "
 	            "KV cache is needed, which is larger than the available KV cache memory (%.2f GiB). "
 	            "Based on the available memory, the estimated maximum model length is %" PRId64 ". Give "
 	            "--max-model-len %" PRId64 " (or auto), or more memory by --kv-cache-memory-bytes "
 	            "%" PRId64 " or --gpu-memory-utilization.", p->out->context,
-	            ((double)l->seq_blocks + 1) * block / GIB, (double)p->out->kv_bytes / GIB, fits, fits,
-	            ((int64_t)l->seq_blocks + 1) * p->out->need.per_block);
+	            (double)blocks * block / GIB, (double)p->out->kv_bytes / GIB, fits, fits,
+	            blocks * p->out->need.per_block);
 }
 
 /* All memory we take on the device; the host tier counts if the device computes in host memory. */
@@ -398,7 +433,6 @@ static int fit_once(struct planning *p)
 {
 	int32_t of_model = p->m->m.context, context = of_model;
 	bool largest = p->cfg->max_model_len == -1;
-	int64_t blocks;
 	int rc;
 
 	if (p->cfg->max_model_len > of_model)
@@ -410,13 +444,12 @@ static int fit_once(struct planning *p)
 	if ((rc = set_limits(p, 0, context)) != 0 || (rc = ask(p)) != 0 ||
 	    (rc = try_context(p, context)) != 0)
 		return rc;
-	blocks = p->out->limits.n_blocks;
-	if (largest && p->out->limits.seq_blocks > blocks) {   /* a shorter context needs less of the rest, too */
-		rc = try_context(p, (int32_t)min64(of_model, blocks * p->out->limits.block_tokens));
+	if (largest && most_blocks(p, context) > p->out->limits.n_blocks) { /* a shorter context needs less of the rest */
+		rc = try_context(p, longest(p) > 0 ? longest(p) : 1);
 		if (rc)
 			return rc;
 	}
-	if (p->out->limits.seq_blocks > p->out->limits.n_blocks)
+	if (most_blocks(p, p->out->context) > p->out->limits.n_blocks)
 		return too_long(p);
 	if (ours(p->out) > p->out->need.avail && p->cpu)
 		return fail(p, -ENOMEM, "The plan needs %.2f GiB (%.2f GiB of it KV cache), but only %.2f of "
@@ -479,13 +512,30 @@ static const char *why_kv(const struct planning *p)
 		? "default on the CPU" : "a quarter of what is free";
 }
 
+/* Only if there are several, or one with a window. */
+static void describe_groups(struct planning *p)
+{
+	struct plan *o = p->out;
+	const struct sr_limits *l = &o->limits;
+	int32_t full = 0, padding = groups_padding(l, &p->m->m), blocks = groups_most(l, o->context, 1);
+	int64_t whole = (int64_t)l->seq_blocks * o->whole_block;
+
+	for (int32_t g = 0; g < l->n_groups; g++)
+		full += l->group[g].window == 0;
+	if (l->n_groups == 1 && full)
+		return;
+	say(o, "  %-12s %8d      of %d layers, %d of them look back at everything; %d places are padding\n",
+	    "KV groups", l->n_groups, l->group[0].layers, full, padding);
+	say(o, "  %-12s %8d      blocks for a request of %d tokens: %.1f %% of what all of all layers takes\n", "",
+	    blocks, o->context, 100.0 * (double)blocks * (double)o->need.per_block / (double)whole);
+}
+
 static void describe(struct planning *p)
 {
 	static const char *const kv_name[] = { "bfloat16", "float16", "fp8", "int8" };
 	struct plan *o = p->out;
 	const struct sr_limits *l = &o->limits;
 	const struct sr_need *n = &o->need;
-	int64_t tokens = (int64_t)l->n_blocks * l->block_tokens;
 
 	say(o, "memory plan on %s: %.2f of %.2f GiB are free\n", p->ops->name, (double)n->avail / GIB,
 	    (double)n->total / GIB);
@@ -505,6 +555,7 @@ static void describe(struct planning *p)
 	say_bytes(o, "KV cache", o->kv_bytes);
 	say(o, "%d blocks of %d tokens, %.1f KiB a token in %s (%s)\n", l->n_blocks, l->block_tokens,
 	    (double)n->per_block / l->block_tokens / 1024, kv_name[l->kv_type], why_kv(p));
+	describe_groups(p);
 	if (l->n_host_blocks) {
 		say_bytes(o, "host tier", o->tier_bytes);
 		say(o, "%d blocks of host memory, at most %d moved in a step (--kv-offloading-size)\n",
@@ -520,8 +571,19 @@ static void describe(struct planning *p)
 	say(o, "dtype %s: stored as %s, computed in %s with float32 sums\n", p->cfg->dtype, p->m->stored,
 	    !p->cpu ? "bfloat16" : quantized(p->m) ? "8-bit integers" : p->m->m.layer[0].q.type == SR_F32
 	    ? "float32" : "bfloat16 or wider");
-	say(o, "GPU KV cache size: %" PRId64 " tokens\n", tokens);
+	say(o, "GPU KV cache size: %" PRId64 " tokens\n", o->kv_tokens);
 	say(o, "Maximum concurrency for %d tokens per request: %.2fx\n", o->context, o->full_seqs);
+}
+
+/* How much fits: of one group every block counts alike; of several, sequences of full length are counted. */
+static void set_capacity(struct plan *o)
+{
+	const struct sr_limits *l = &o->limits;
+
+	o->kv_tokens = (int64_t)l->n_blocks * l->block_tokens;
+	if (l->n_groups > 1 || l->group[0].window > 0)
+		o->kv_tokens = (int64_t)((double)l->n_blocks / groups_most(l, o->context, 1) * o->context);
+	o->full_seqs = (double)o->kv_tokens / o->context;
 }
 
 int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
@@ -537,7 +599,7 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)
 		return rc;
-	out->full_seqs = (double)out->limits.n_blocks * out->limits.block_tokens / out->context;
+	set_capacity(out);
 	describe(&p);
 	return 0;
 }

@@ -17,6 +17,8 @@ struct plan {
 	struct sr_need   need;        /* what the back end will take */
 	int32_t context;              /* max_model_len, as decided */
 	int64_t kv_bytes, host_bytes; /* KV pool; everything else of ours but tier_bytes */
+	int64_t whole_block;          /* bytes of a block of all layers */
+	int64_t kv_tokens;            /* of sequences of full length, for which the pool is enough */
 	int64_t tier_bytes;           /* KV blocks in host memory */
 	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */

@@ -50,7 +50,6 @@ enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8, SR_KV_F32 }; /* F32
  * have left, and gives such a block to others.  So entries of a table before the window of the row are
  * stale: what is read through them must have no weight. */
 #define SR_GROUPS_MAX 16
-#define SR_KV_KINDS 4      /* SR_KINDS of kernels/model.h */
 struct sr_group {
 	int32_t window;        /* most tokens that its layers look back; 0 = all */
 	int32_t layers;        /* most layers it has; 0 = all */
@@ -96,8 +95,7 @@ struct sr_need {
 	int64_t graphs;        /* captured graphs, library work space; an estimate */
 	int64_t slots;         /* state of all slots: tables, counts, lists */
 	int64_t per_block;     /* one KV block of the largest group, scales included; on either tier */
-	int64_t per_layer[SR_KV_KINDS]; /* of it, one layer of each kind of attention; 0: it keeps all layers
-	                          in one group */
+	int32_t kinds_in_groups; /* 1: it can keep layers in groups (sr_limits.group); 0: one group of all */
 	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
 	int64_t avail, total;  /* device memory: free now, and in all; on the CPU the control group's */
 };

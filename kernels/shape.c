@@ -58,6 +58,52 @@ struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world)
 	return deal_units(y->d_ff, (UNIT + group - 1) / group * group, rank, world);
 }
 
+int32_t shape_window(const struct sr_attn *kind)
+{
+	if (kind->bidirectional)
+		return 0;
+	return kind->window > 0 && (kind->chunk <= 0 || kind->window < kind->chunk) ? kind->window : kind->chunk;
+}
+
+/* The group that takes the next layer that looks back `window`, or -1. */
+static int32_t next_group(const struct sr_limits *l, int32_t window, const int32_t *n)
+{
+	for (int32_t g = 0; g < l->n_groups; g++)
+		if (l->n_groups == 1 || l->group[g].window == window)
+			if (l->group[g].layers == 0 || n[g] < l->group[g].layers)
+				return g;
+	return -1;
+}
+
+int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struct sr_limits *l)
+{
+	int32_t n[SR_GROUPS_MAX] = { 0 }, most = 0;
+
+	if (l->n_groups == 1 && l->group[0].window > 0)
+		for (int32_t i = 0; i < m->n_layers; i++)
+			if (shape_window(kind_of(m, i)) != l->group[0].window)
+				return -EINVAL;
+	for (int32_t i = 0; i < m->n_layers; i++) {
+		int32_t g;
+
+		if (m->layer[i].kv_back) {
+			if (out)
+				out[i] = out[kv_of(m, i)];
+			continue;
+		}
+		g = next_group(l, shape_window(kind_of(m, i)), n);
+		if (g < 0)
+			return -EINVAL;
+		if (out)
+			out[i] = (struct kv_place){ g, n[g] };
+		most = larger(most, ++n[g]);
+	}
+	for (int32_t g = 0; g < l->n_groups; g++)
+		if (!n[g])
+			return -EINVAL;
+	return most;
+}
+
 static bool same_heads(const struct sr_attn *a, const struct sr_attn *b)
 {
 	return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim;

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend.h"
 #include "ops.h"
 
 #ifdef __cplusplus
@@ -31,6 +32,17 @@ struct rank_shape {
 	int32_t width[P_LOGITS + 1];         /* elements of a token in each place, in the widest layer */
 	int32_t inputs, outputs;             /* most of any product */
 };
+
+/* Where keys and values of a layer lie: at place `at` of the blocks of a group. */
+struct kv_place { int32_t group, at; };
+
+/* The most positions that a layer looks back, its own included; 0 = all. */
+int32_t shape_window(const struct sr_attn *kind);
+
+/* The place of each layer (out may be NULL); a layer that reads another's cache has that one's.  Returns the
+ * places of the largest group, or -EINVAL if the groups are not for this model: a layer is in no group, or a
+ * group has no layer. */
+int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struct sr_limits *l);
 
 /* Columns of gate and up, which are inputs of down. */
 struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world);

@@ -50,6 +50,7 @@ struct config {
 	double   kv_offloading_size;          /* GiB of host memory for evicted blocks; 0 = none */
 	const char *kv_cache_dtype;           /* auto */
 	bool     enable_prefix_caching;       /* true */
+	bool     disable_hybrid_kv_cache_manager; /* windows keep everything */
 	enum config_scope prefix_cache_scope; /* tenant */
 	double   null_step_us, null_token_us; /* --device null: pace */
 

@@ -3,6 +3,7 @@
  *	kv.c         grow, publish, release; copies between the tiers; eviction
  *	match.c      the published blocks that continue a table
  *	window.c     blocks that leave windows; units
+ *	most.c       how many blocks a sequence may hold
  *	index.c      from the name of a full block to the block
  *	cache.c      cached blocks by owner and time of release: floors, who is evicted next
  *	prefetch.h   what is prefetched, and how far ahead
@@ -207,6 +208,14 @@ static inline void table_advance(const struct kv *kv, struct kv_table *t, const 
 	if (((t->published << kv->shift) & (KV_CHUNK - 1)) == 0)
 		t->at = t->at->next;
 }
+
+/* ---- most.c ------------------------------------------------------------------------------- */
+
+/* Full blocks of a window that the token behind them reads. */
+int32_t most_reach(const struct kv_config *c, int32_t group);
+/* The most blocks that a window holds of n tokens: what the token reads that is computed next, one more, the
+ * block it lies in, and those of a step. */
+int32_t most_of_window(const struct kv_config *c, int32_t group, int32_t n, int32_t step);
 
 /* ---- window.c ----------------------------------------------------------------------------- */
 

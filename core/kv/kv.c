@@ -326,32 +326,6 @@ static bool config_works(const struct kv_config *c)
 	return true;
 }
 
-/* Full blocks that the token behind them reads. */
-static int32_t reach_of(const struct kv_config *c, int32_t group)
-{
-	int32_t w = c->group[group].window;
-
-	return w > 0 ? (int32_t)(((int64_t)w - 1 + c->block_tokens - 1) / c->block_tokens) : 0;
-}
-
-/* The most blocks that a window holds of n tokens: what the token reads that is computed next, one more, the
- * block it lies in, and those of a step. */
-static int32_t window_most(const struct kv_config *c, int32_t group, int32_t n, int32_t step)
-{
-	int64_t B = c->block_tokens, all = (n + B - 1) / B, most = reach_of(c, group) + 2 + (step + B - 1) / B;
-
-	return (int32_t)(most < all ? most : all);
-}
-
-int32_t kv_most(const struct kv_config *cfg, int32_t n, int32_t step)
-{
-	int64_t sum = 0, all = ((int64_t)n + cfg->block_tokens - 1) / cfg->block_tokens;
-
-	for (int32_t g = 0; g == 0 || g < cfg->n_groups; g++)
-		sum += cfg->group[g].window > 0 ? window_most(cfg, g, n, step) : all;
-	return sum < INT32_MAX ? (int32_t)sum : INT32_MAX;
-}
-
 int32_t kv_lacks(const struct kv *kv, const struct kv_table *t, int32_t n, int32_t step)
 {
 	int32_t want = blocks_for(kv, n), sum = 0;
@@ -360,7 +334,7 @@ int32_t kv_lacks(const struct kv *kv, const struct kv_table *t, int32_t n, int32
 		int32_t more = want - t->n;
 
 		if (has_window(kv, g)) {
-			more = window_most(&kv->cfg, g, n, step) - (t->n - first_held(kv, t, g));
+			more = most_of_window(&kv->cfg, g, n, step) - (t->n - first_held(kv, t, g));
 			more = more > 0 ? more : 0;
 		}
 		sum += more;
@@ -398,7 +372,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv->cfg = *cfg;
 	kv->cfg.n_groups = cfg->n_groups > 0 ? cfg->n_groups : 1;
 	for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
-		kv->reach[g] = reach_of(cfg, g);
+		kv->reach[g] = most_reach(cfg, g);
 		kv->windows |= has_window(kv, g);
 	}
 	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);

@@ -125,7 +125,7 @@ static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 	b->slot = s;
 	b->history_cap = slot_history(&b->lim);
 	for (size_t i = 0; i < n; i++) {
-		int32_t *table = cut(&c, blocks, sizeof(int32_t));
+		int32_t *table = cut(&c, (size_t)b->lim.n_groups * blocks, sizeof(int32_t));
 		int32_t *history = cut(&c, (size_t)b->history_cap, sizeof(int32_t));
 		uint32_t *word = cut(&c, (size_t)slot_words(&b->lim), sizeof(uint32_t));
 		float *sum = cut(&c, b->lim.vectors ? (size_t)b->lim.width : 0, sizeof(float));
@@ -184,6 +184,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 {
 	const char *name = getenv("SLIPRING_CPU");
 	int64_t weights;
+	int32_t layers;
 	int e;
 
 	*b = (struct sr_backend){ .m = *m, .lim = *lim, .k = kern_pick(name) };
@@ -201,6 +202,9 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		e = shape_of(&b->shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
 	if (e)
 		return e;
+	layers = shape_groups(NULL, m, lim);
+	if (layers < 0)
+		return refuse(layers, err, errlen, "the groups of layers are not those of this model");
 	b->n_threads = b->n_active = lim->threads > 0 ? lim->threads : 1;
 	b->dev = calloc((size_t)b->n_threads, sizeof(*b->dev));
 	if (!b->dev)
@@ -209,7 +213,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		b->dev[i] = (struct dev){ .b = b, .i = i };
 	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
 	b->kv_layer = 2 * b->kv_half * (size_t)m->kind[0].n_kv_heads;
-	b->kv_block = b->kv_layer * (size_t)m->n_layers;
+	b->kv_block = b->kv_layer * (size_t)layers;
 	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, err, errlen);
 	if (weights < 0)
 		free(b->dev);
@@ -229,6 +233,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		.scratch = (int64_t)lay_scratch(&b, NULL),
 		.slots = (int64_t)lay_slots(&b, NULL),
 		.per_block = (int64_t)b.kv_block,
+		.kinds_in_groups = 1,
 		.pinned = (int64_t)lay_batch(&b, NULL),
 	};
 	memory_left(&out->avail, &out->total);
@@ -259,7 +264,7 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), batch = lay_batch(b, NULL);
 	uint8_t *p;
 
-	assert(batch_one_group(&b->lim) && batch_groups_ok(&b->lim, (int64_t)b->kv_block));
+	assert(batch_groups_ok(&b->lim, (int64_t)b->kv_block));
 	b->kv_size = b->kv_block * ((size_t)b->lim.n_blocks + 1 + (size_t)b->lim.n_host_blocks);
 	b->kv_size = (b->kv_size + 4095) & ~(size_t)4095;
 	for (int i = 0; i < b->n_threads; i++) {
@@ -374,6 +379,7 @@ static void close_backend(struct sr_backend *b)
 	memory_unmap_all(&b->memory);
 	pthread_mutex_destroy(&b->lock);
 	free(b->m.layer);
+	free(b->kv_place);
 	free(b->dev);
 	free(b);
 }
@@ -400,6 +406,12 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
 	}
 	memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
+	b->kv_place = malloc((size_t)m->n_layers * sizeof(*b->kv_place));
+	if (!b->kv_place) {
+		close_backend(b);
+		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
+	}
+	shape_groups(b->kv_place, m, lim);
 	e = take_memory(b, err, errlen);
 	if (!e) {
 		e = team_create(&b->team, b->n_threads);
@@ -478,7 +490,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		set_history(b, s, c, word);
 		break;
 	case SR_CMD_BLOCKS:
-		memcpy(s->table + c->a, word, (size_t)c->n * sizeof(*word));
+		memcpy(s->table + c->group * b->lim.seq_blocks + c->a, word, (size_t)c->n * sizeof(*word));
 		break;
 	case SR_CMD_END:
 		break; /* BEGIN clears the slot */

@@ -167,9 +167,10 @@ struct sr_backend {
 	int32_t  max_split, n_spans; /* most items cut by spans; spans of the longest sequence */
 	unsigned made_forms;         /* bit per form that some weight multiplies with */
 
-	/* KV: [n_blocks + 1 + n_host_blocks][n_layers][n_kv_heads][K, V] */
+	/* KV: [n_blocks + 1 + n_host_blocks][layers of a group][n_kv_heads][K, V] */
 	uint8_t *kv;
 	size_t   kv_size, kv_block, kv_layer, kv_half; /* bytes: all, a block, a layer of it, K */
+	struct kv_place *kv_place;   /* [n_layers] */
 
 	struct slot *slot;           /* [slots + 1] */
 	int32_t      history_cap;    /* ids of a slot */

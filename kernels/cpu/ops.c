@@ -274,7 +274,14 @@ static bool paired(const struct dev *d, const struct sr_attn *kind)
 
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 {
-	return b->kv + (size_t)block * b->kv_block + (size_t)l * b->kv_layer + 2 * (size_t)g * b->kv_half;
+	return b->kv + (size_t)block * b->kv_block + (size_t)b->kv_place[l].at * b->kv_layer +
+	       2 * (size_t)g * b->kv_half;
+}
+
+/* The blocks of a slot's sequence for layer l. */
+static const int32_t *kv_table_of(const struct sr_backend *b, int32_t slot, int l)
+{
+	return b->slot[slot].table + b->kv_place[l].group * b->lim.seq_blocks;
 }
 
 /* The norm of one head of q or k; norms over rows are done before: norm_rows(). */
@@ -352,7 +359,7 @@ static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, con
 	if (kind->v_norm)
 		kern_bare_norm(value, eps, E);
 	rope_head(d, kind, kn, eps, cs, key);
-	to = kv_area(b, b->slot[k->slot].table[k->position / KERN_BLOCK], l, g);
+	to = kv_area(b, kv_table_of(b, k->slot, l)[k->position / KERN_BLOCK], l, g);
 	b->k->kv_store(b->lim.kv_type, E, place, key, value, to, to + b->kv_half);
 }
 
@@ -395,7 +402,7 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim, .first = first->position,
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
-		.scale = kind->scale, .cap = kind->cap, .table = b->slot[first->slot].table,
+		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
 		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
 	};

@@ -136,6 +136,21 @@ void roof_measure(struct sr_backend *b)
 	b->roof.layer_bytes -= expert_bytes(b);
 }
 
+/* Bytes of KV that attention reads for a query at position `last` - 1, and those that it shares with it. */
+static double kv_bytes(const struct sr_backend *b, double last)
+{
+	double bytes = 0;
+
+	for (int32_t g = 0; g < b->lim.n_groups; g++) {
+		double window = b->lim.group[g].window;
+		int32_t layers = b->lim.group[g].layers;
+
+		bytes += (window > 0 && window < last ? window : last) / KERN_BLOCK *
+		         (layers > 0 ? layers * (double)b->kv_layer : (double)b->kv_block);
+	}
+	return bytes;
+}
+
 /* Add the least cost of one slice. */
 void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 {
@@ -148,7 +163,7 @@ void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 		double last = s->token[it->t].position + it->n;
 
 		read += it->n * last;
-		c->bytes += last / KERN_BLOCK * (double)b->kv_block;
+		c->bytes += kv_bytes(b, last);
 	}
 	c->int8_macs += layers * b->roof.int8_share;
 	c->float_macs += layers * (1 - b->roof.int8_share) + 2.0 * read * b->roof.score_macs;

@@ -17,7 +17,7 @@ struct slot {
 	bool      counted;           /* a history was sent: keep it */
 	int32_t   n_prompt, n_history;
 	int32_t  *history;           /* [history_cap] ids, the prompt's first */
-	int32_t  *table;             /* [seq_blocks] */
+	int32_t  *table;             /* [n_groups][seq_blocks] */
 	uint32_t *word;              /* [words] */
 	int32_t   n_words;
 	struct sr_pooling pooling;   /* of a pooled request */

@@ -18,6 +18,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/model.h"
+#include "kernels/shape.h"
 #include "shmring/clock.h"
 
 #define DEPTH_MAX 8
@@ -90,7 +91,7 @@ static uint64_t seen(int32_t id, bool answer)
 	return mix((uint64_t)(uint32_t)id + (answer ? 1u << 31 : 0) + 5);
 }
 
-struct place {                /* the place of the token to draw */
+struct draw_at {                /* the place of the token to draw */
 	uint64_t cell;        /* of the token before it */
 	uint64_t asked;       /* settings and lists, folded */
 	int32_t  position;
@@ -112,7 +113,7 @@ static bool listed(const uint32_t *list, int32_t n, int32_t id)
 }
 
 /* Would id complete one of the bad sequences? */
-static bool completes(const struct place *p, int32_t id)
+static bool completes(const struct draw_at *p, int32_t id)
 {
 	const uint32_t *w = p->list[SR_LIST_BAD];
 	int32_t n = p->n_list[SR_LIST_BAD];
@@ -129,7 +130,7 @@ static bool completes(const struct place *p, int32_t id)
 	return false;
 }
 
-static bool may_draw(const struct place *p, int32_t id, bool early)
+static bool may_draw(const struct draw_at *p, int32_t id, bool early)
 {
 	if (p->mask && !(p->mask[id / 32] >> id % 32 & 1))
 		return false;
@@ -141,7 +142,7 @@ static bool may_draw(const struct place *p, int32_t id, bool early)
 
 /* How many places behind i are surely forbidden: the rest of a word of the mask, if it is empty.  A mask
  * with few ids would otherwise cost a look at each id of the vocabulary. */
-static int32_t forbidden_after(const struct place *p, int32_t i, int32_t n)
+static int32_t forbidden_after(const struct draw_at *p, int32_t i, int32_t n)
 {
 	int32_t rest = 31 - i % 32;
 
@@ -150,7 +151,7 @@ static int32_t forbidden_after(const struct place *p, int32_t i, int32_t n)
 	return rest < n - 1 - i ? rest : n - 1 - i;
 }
 
-static int32_t draw(const struct place *p)
+static int32_t draw(const struct draw_at *p)
 {
 	uint64_t h = p->cell ^ p->asked;
 	const uint32_t *allow = p->list[SR_LIST_ALLOW];
@@ -198,7 +199,7 @@ void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, 
 
 int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t)
 {
-	const struct place p = { t->cell, fold_asked(&q->sampling, q->list, q->n_list), t->n, &q->sampling,
+	const struct draw_at p = { t->cell, fold_asked(&q->sampling, q->list, q->n_list), t->n, &q->sampling,
 				 q->list, q->n_list, q->history ? ids : NULL, t->seen, q->vocab, q->mask };
 
 	return draw(&p);
@@ -422,7 +423,7 @@ static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t a
 
 static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position, int32_t mask)
 {
-	struct place p = { c, s->asked, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
+	struct draw_at p = { c, s->asked, position, &s->sampling, (const uint32_t *const *)s->list, s->n_list,
 			   s->told ? s->ids : NULL, s->seen, b->vocab, NULL };
 	uint32_t what = SR_MASK_ANY;
 	int32_t id;
@@ -637,7 +638,17 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	out->pinned = (int64_t)(lay_batches(batch, setting.depth, lim, NULL) + lay_masks(&masks, lim, m->n_vocab, NULL));
 	/* The size of bf16 K and V of this model, so that a plan is like that of a real device.  Only 16 bytes
 	 * per token are allocated. */
+	if (!batch_one_group(lim)) {
+		int32_t layers = shape_groups(NULL, m, lim);
+
+		if (layers < 0) {
+			snprintf(err, errlen, "null device: the groups of layers are not those of this model");
+			return -ENOTSUP;
+		}
+		token = token / m->n_layers * layers;
+	}
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
+	out->kinds_in_groups = 1;
 	out->total = page * sysconf(_SC_PHYS_PAGES);
 	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
 	return 0;

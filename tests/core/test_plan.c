@@ -1,4 +1,4 @@
-/* LINK: @models @config core/plan.c core/instance/knobs.c kernels/rope.c -ljansson -lyaml */
+/* LINK: @models @config core/plan.c core/groups.c core/kv/most.c core/instance/knobs.c kernels/rope.c kernels/shape.c -ljansson -lyaml */
 /* test_plan.c - the memory plan on a made-up device: what fits, and the error if it does not. */
 #include <setjmp.h>
 #include <stdarg.h>

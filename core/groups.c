@@ -1,0 +1,94 @@
+/* groups.c - see groups.h. */
+#include "core/groups.h"
+
+#include <string.h>
+
+#include "core/kv/kv.h"
+#include "kernels/shape.h"
+
+#define WORTH 0.95      /* several groups must take less than this share of what one takes */
+
+/* Layers that look back equally far, and have a cache of their own. */
+struct alike { int32_t window, n; };
+
+/* Kinds by how far they look back, those that look back at everything first. */
+static int32_t kinds_of(const struct sr_model *m, struct alike *out)
+{
+	int32_t n = 0;
+
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		int32_t window = shape_window(kind_of(m, l)), i = 0;
+
+		if (m->layer[l].kv_back)
+			continue;
+		while (i < n && out[i].window != window)
+			i++;
+		if (i == n)
+			out[n++] = (struct alike){ window, 0 };
+		out[i].n++;
+		if (window == 0 && i > 0) {
+			struct alike full = out[i];
+
+			out[i] = out[0];
+			out[0] = full;
+		}
+	}
+	return n;
+}
+
+/* Groups of up to `layers` layers.  False: there are too many. */
+static bool deal(struct sr_limits *l, const struct alike *kind, int32_t n_kinds, int32_t layers)
+{
+	l->n_groups = 0;
+	for (int32_t i = 0; i < n_kinds; i++)
+		for (int32_t left = kind[i].n; left > 0; left -= layers) {
+			if (l->n_groups == SR_GROUPS_MAX)
+				return false;
+			l->group[l->n_groups++] = (struct sr_group){ .window = kind[i].window, .layers = layers };
+		}
+	return true;
+}
+
+int32_t groups_most(const struct sr_limits *l, int32_t n, int32_t step)
+{
+	struct kv_config c = { .block_tokens = l->block_tokens, .n_groups = l->n_groups };
+
+	for (int32_t g = 0; g < l->n_groups; g++)
+		c.group[g].window = l->group[g].window;
+	return kv_most(&c, n, step);
+}
+
+int32_t groups_padding(const struct sr_limits *l, const struct sr_model *m)
+{
+	int32_t places = 0;
+
+	for (int32_t g = 0; g < l->n_groups; g++)
+		places += l->group[g].layers;
+	for (int32_t i = 0; i < m->n_layers; i++)
+		places -= !m->layer[i].kv_back;
+	return places > 0 ? places : 0;
+}
+
+void groups_choose(struct sr_limits *l, const struct sr_model *m, int32_t context)
+{
+	struct alike kind[SR_KINDS];
+	int32_t n_kinds = kinds_of(m, kind), all = 0;
+	struct sr_limits best = *l, look = *l;
+	double least;
+
+	for (int32_t i = 0; i < n_kinds; i++)
+		all += kind[i].n;
+	best.n_groups = 1;
+	best.group[0] = (struct sr_group){ 0 };
+	least = WORTH * all * groups_most(&best, context, 1);
+	for (int32_t layers = all; layers >= 1 && deal(&look, kind, n_kinds, layers); layers--) {
+		double cost = (double)layers * groups_most(&look, context, 1);
+
+		if (cost < least) {
+			least = cost;
+			best = look;
+		}
+	}
+	l->n_groups = best.n_groups;
+	memcpy(l->group, best.group, sizeof(l->group));
+}
