@@ -6,7 +6,7 @@
 #include "core/kv/kv.h"
 #include "kernels/shape.h"
 
-#define WORTH 0.95      /* several groups must take less than this share of what one takes */
+#define WORTH 0.97      /* more groups must take less than this share of what fewer take */
 
 /* Layers that look back equally far, and have a cache of their own. */
 struct alike { int32_t window, n; };
@@ -80,11 +80,11 @@ void groups_choose(struct sr_limits *l, const struct sr_model *m, int32_t contex
 		all += kind[i].n;
 	best.n_groups = 1;
 	best.group[0] = (struct sr_group){ 0 };
-	least = WORTH * all * groups_most(&best, context, 1);
+	least = (double)all * groups_most(&best, context, 1);
 	for (int32_t layers = all; layers >= 1 && deal(&look, kind, n_kinds, layers); layers--) {
 		double cost = (double)layers * groups_most(&look, context, 1);
 
-		if (cost < least) {
+		if (cost < WORTH * least) {
 			least = cost;
 			best = look;
 		}

@@ -8,8 +8,8 @@
 #include "kernels/model.h"
 
 /* Set n_groups, and window and layers of each group, so that a sequence of `context` tokens takes the fewest
- * bytes.  All groups have the same number of layers, since their blocks have the same size.  The last group of
- * its kind may have fewer; the rest of its blocks is padding.  One group if that is as good, or nearly. */
+ * bytes, or nearly, with fewer groups.  All groups have the same number of layers, since their blocks have the same size.  The last group of
+ * its kind may have fewer; the rest of its blocks is padding. */
 void groups_choose(struct sr_limits *l, const struct sr_model *m, int32_t context);
 
 /* The most blocks of a sequence of n tokens, when no batch computes more than `step` of them. */

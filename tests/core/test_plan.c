@@ -33,6 +33,8 @@ static int device_plan(const struct sr_model *m, const struct sr_limits *lim, st
 	*out = needs;
 	out->slots = lim->slots * per_slot;
 	out->scratch += lim->tokens * per_token;
+	if (lim->group[0].layers)                 /* of the model's 2 */
+		out->per_block = out->per_block * lim->group[0].layers / 2;
 	return 0;
 }
 static struct sr_backend_ops device = { .version = SR_BACKEND_VERSION, .name = "cpu", .plan = device_plan };
@@ -416,12 +418,58 @@ static void test_guided(void **state)
 	device.masks = NULL;
 }
 
+/* One of two layers looks back 128 tokens: two groups of one layer. */
+static void test_groups(void **state)
+{
+	struct sr_model *m = &model->m;
+	const struct sr_model before = *m;
+
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	needs.kinds_in_groups = 1;
+	good("");
+	assert_int_equal(plan.limits.n_groups, 1);           /* no layer has a window */
+	assert_null(strstr(plan.text, "KV groups"));
+	m->n_kinds = 2;
+	m->kind[1] = m->kind[0];
+	m->kind[1].window = 128;
+	m->layer[1].kind = 1;
+	good("");
+	assert_int_equal(plan.limits.n_groups, 2);
+	assert_true(plan.limits.group[0].window == 0 && plan.limits.group[1].window == 128);
+	assert_true(plan.limits.group[0].layers == 1 && plan.limits.group[1].per_block == MB / 2);
+	assert_int_equal(plan.limits.n_blocks, 1023);        /* of half the size */
+	assert_int_equal(plan.kv_tokens, (int64_t)(1023 / (256.0 + 11) * 4096));
+	assert_non_null(strstr(plan.text, "KV groups           2      of 1 layers, 1 of them look back at everything; "
+	                       "0 places are padding"));
+	assert_non_null(strstr(plan.text, "267      blocks for a request of 4096 tokens: 52.1 % of what all of all"));
+	assert_non_null(strstr(plan.text, "GPU KV cache size: 15693 tokens"));
+	good("--max-model-len 128");                         /* no longer than the window: nothing to gain */
+	assert_int_equal(plan.limits.n_groups, 1);
+	good("--disable-hybrid-kv-cache-manager");
+	assert_int_equal(plan.limits.n_groups, 1);
+	good("--kv-offloading-size 0.5");
+	assert_int_equal(plan.limits.n_groups, 1);
+	needs.kinds_in_groups = 0;                           /* a device that does not know groups */
+	good("");
+	assert_int_equal(plan.limits.n_groups, 1);
+	needs.kinds_in_groups = 1;
+	good("--max-model-len auto --kv-cache-memory-bytes 201M --max-num-batched-tokens 256 --max-num-seqs 8");
+	assert_true(plan.context < 4096 && plan.context > 2000);
+	assert_int_equal(make("--max-model-len 4096 --kv-cache-memory-bytes 100M --max-num-batched-tokens 256 "
+	                      "--max-num-seqs 8"), -ENOMEM);
+	assert_non_null(strstr(err, "larger than the available KV cache memory"));
+	*m = before;
+	m->layer[1].kind = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_of_the_model), cmocka_unit_test(test_tier),
 		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_guided),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
+		cmocka_unit_test(test_groups),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -33,6 +33,9 @@ static struct {
 	struct kv *kv;
 	struct sr_backend *b;
 	struct sr_backend_ops ops;
+	const struct sr_backend_ops *device;     /* NULL: the null device; else with its model */
+	const struct sr_model *model;
+	const struct sr_source *src;
 	struct sched_stats st;
 	struct counters n;
 	uint64_t now;
@@ -105,7 +108,7 @@ static int lossy_poll(struct sr_backend *b, int32_t i)
 {
 	if (w.lost_after && --w.lost_after == 0)
 		return -EIO;
-	return sr_null_ops()->poll(b, i);
+	return (w.device ? w.device : sr_null_ops())->poll(b, i);
 }
 
 static struct sched_port port(void)
@@ -144,14 +147,17 @@ static int try_open(void)
 		.kind = { { .n_kv_heads = 1, .head_dim = 8 } } };
 	const struct sr_limits *lim = &w.cfg.limits;
 	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
-				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants };
+				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants,
+				.n_groups = lim->n_groups };
 	char err[200];
 	int r;
 
-	w.ops = *sr_null_ops();
+	for (int32_t g = 0; g < lim->n_groups; g++)
+		kc.group[g].window = lim->group[g].window;
+	w.ops = w.device ? *w.device : *sr_null_ops();
 	w.ops.poll = lossy_poll;
 	assert_int_equal(kv_create(&w.kv, &kc), 0);
-	assert_int_equal(w.ops.open(&w.b, &model, NULL, &w.cfg.limits, err, sizeof(err)), 0);
+	assert_int_equal(w.ops.open(&w.b, w.model ? w.model : &model, w.src, &w.cfg.limits, err, sizeof(err)), 0);
 	r = sched_create(&w.s, &w.cfg, w.kv, &w.ops, w.b, &p);
 	if (r < 0)
 		w.s = NULL;
@@ -193,18 +199,25 @@ static __attribute__((unused)) void ask(int client, uint64_t user_data, int32_t 
 	assert_int_equal(admit(client, &q), 0);
 }
 
+static void no_yield(void *ctx)
+{
+	(void)ctx;
+}
+
 static void step(void)
 {
 	int heard = w.n_heard, work;
 
 	w.now += 1000;
 	work = sched_step(w.s, w.now);
+	if (w.cfg.limits.worked)
+		w.ops.work(w.b, no_yield, NULL);
 	assert_true(work > 0 || (work == 0 && w.n_heard == heard)); /* a step that emits events reports work */
 	sched_check(w.s);
 	sched_stats(w.s, &w.st);
 }
 
-static void until_idle(void)
+static __attribute__((unused)) void until_idle(void)
 {
 	for (int i = 0; sched_busy(w.s); i++) {
 		assert_true(i < 5000);
@@ -212,7 +225,7 @@ static void until_idle(void)
 	}
 }
 
-static const struct sched_event *end_of(uint64_t user_data)
+static __attribute__((unused)) const struct sched_event *end_of(uint64_t user_data)
 {
 	const struct sched_event *e = NULL;
 
