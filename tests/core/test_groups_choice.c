@@ -38,7 +38,7 @@ static const struct known {
 	{ "Mistral 7B v0.1", 32, 4096, 0, 32768, 1, 32, 0, 0 },
 	{ "Llama", 32, 0, 0, 32768, 1, 0, 1, 0 },
 	{ "Gemma 3 270M, short", 18, 512, 6, 512, 1, 0, 1, 0 },
-	{ "a full layer of 80", 80, 64, 80, 4096, 14, 6, 1, 4 },
+	{ "one full layer of 80", 80, 64, 80, 4096, 15, 6, 1, 10 },
 };
 
 static void test_known(void **state)
