@@ -11,6 +11,7 @@
 
 #include "adapters/text/slipring-text.h"
 #include "core/instance/log.h"
+#include "dialect.h"
 #include "request.h"
 #include "state.h"
 
@@ -81,11 +82,15 @@ bool api_limits(const struct api *a, struct ask_limits *l)
 
 void api_problem(struct exchange *x, const struct problem *p)
 {
+	const struct dialect *d = api_dialect(x);
 	struct out o = { 0 };
 	char lines[LINES_MAX + 32] = "";
 	size_t n = 0;
 
-	problem_json(&o, p);
+	if (d && d->refusal)
+		d->refusal(&o, p);
+	else
+		problem_json(&o, p);
 	if (p->status == 503)
 		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n",
 		                     p->retry_after ? p->retry_after : 1);

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "core/instance/log.h"
 #include "dialect.h"
 #include "state.h"
 #include "tenants.h"
@@ -30,6 +31,8 @@ static void request_free(struct request *r)
 	for (int i = 0; r->scored && i < r->ask.n_prompts; i++)
 		out_free(&r->scored[i].scores.bytes);
 	free(r->scored);
+	io_timer_del(r->api->io, &r->beat);
+	items_free(&r->items);
 	stops_free(&r->stops);
 	ask_free(&r->ask);
 	free(r->body);
@@ -278,15 +281,38 @@ static void note_request(const struct request *r)
 /* A header's id wins over the body's. */
 static void name_request(struct request *r)
 {
-	uint64_t random = 0;
-	char made[24];
+	const char *prefix = r->dialect->id_prefix;
+	uint64_t random[2] = { 0 };
+	char made[40];
 
-	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = io_now();
-	snprintf(made, sizeof(made), "%016llx", (unsigned long long)random);
-	snprintf(r->id, sizeof(r->id), "%s-%s", r->dialect->id_prefix, r->header_id[0] ? r->header_id :
-	         r->ask.request_id ? r->ask.request_id : made);
+	if (getrandom(random, sizeof(random), 0) < 0)
+		random[0] = io_now();
+	if (prefix[strlen(prefix) - 1] == '_') {
+		snprintf(r->id, sizeof(r->id), "%s%016llx%016llx", prefix, (unsigned long long)random[0],
+		         (unsigned long long)random[1]);
+	} else {
+		snprintf(made, sizeof(made), "%016llx", (unsigned long long)random[0]);
+		snprintf(r->id, sizeof(r->id), "%s-%s", prefix, r->header_id[0] ? r->header_id :
+		         r->ask.request_id ? r->ask.request_id : made);
+	}
 	note_request(r);
+}
+
+/* Say in the log, once of each kind, what is left out of requests. */
+static void note_dropped(const struct request *r)
+{
+	static const struct { unsigned bit; const char *what; } of[] = {
+		{ DROPPED_TOOL, "a tool that this server does not have, such as a web search" },
+		{ DROPPED_ITEM, "an item or block of the history that no chat template has a place for" },
+		{ DROPPED_BILLING, "the billing header in the system prompt: it would cost prefix-cache hits" },
+		{ DROPPED_MODEL, "the name of a Claude model: the served model answers" },
+	};
+	unsigned fresh = r->ask.dropped & ~r->api->dropped;
+
+	r->api->dropped |= fresh;
+	for (size_t i = 0; fresh && i < sizeof(of) / sizeof(of[0]); i++)
+		if (fresh & of[i].bit)
+			log_info("%s: left out of a request: %s (said once)", r->dialect->path, of[i].what);
 }
 
 /* True: the queue is full, and the request was answered with 503. */
@@ -371,6 +397,7 @@ static void launch(struct request *r)
 	}
 	r->salt = salt_of(r);
 	name_request(r);
+	note_dropped(r);
 	event_start(r);
 	count(r);
 	fill(r, &common);
@@ -386,6 +413,7 @@ static void launch(struct request *r)
 		error_of_submit(r, e);
 		return;
 	}
+	request_begins(r);
 	for (int i = 0; i < r->n_choices && r->state != REQUEST_OVER; i++)
 		if (nothing_to_do(r, &r->choice[i]))
 			request_end(&r->choice[i], SR_LENGTH, NULL);
@@ -514,7 +542,7 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 	r->created = time(NULL);
 	r->model = a->name[0];
 	r->fingerprint = a->fingerprint;
-	r->details = a->cfg->enable_prompt_tokens_details;
+	r->details = a->cfg->enable_prompt_tokens_details || d->at_once;
 	trace_of(r, h);
 	r->link = &a->requests;
 	r->next = a->requests;

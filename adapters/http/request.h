@@ -22,8 +22,10 @@
 #include "auth.h"
 #include "choice.h"
 #include "events.h"
+#include "adapters/http/agents/items.h"
 #include "adapters/http/net/conn.h"
 #include "adapters/http/json/openai.h"
+#include "core/instance/io.h"
 #include "worker.h"
 
 struct api;
@@ -64,6 +66,9 @@ struct request {
 	struct scored *scored;         /* [n_prompts], or NULL: no prompt's log-probabilities are wanted */
 	struct choice *due, **due_end; /* choices with something to write, oldest first */
 	int n_begun;                   /* events of dialect.begin */
+	struct items items;            /* dialects of agents: what the answer has so far */
+	uint64_t sent_at;              /* when the last event was sent */
+	struct io_timer beat;          /* set while a stream may be silent */
 	bool usage_begun;
 	int64_t kept;                  /* bytes that exchange_keep() was told of */
 	struct auth_right right;       /* what its key allows */
@@ -105,6 +110,7 @@ void guides_error(struct request *r, int e);                /* e: -errno of a gu
 void request_error(struct request *r, const struct problem *p); /* instead of the rest of the answer */
 void request_reject(struct request *r, const char *why);    /* 503 and counted as rejected */
 void request_tell(struct request *r, struct choice *c);     /* in a stream: c has something to write */
+void request_begins(struct request *r);                     /* accepted: a stream may begin before a token */
 void request_answer(struct request *r);                     /* not streamed: all choices have ended */
 
 #endif

@@ -53,7 +53,8 @@ static void stream_ends(struct request *r)
 {
 	struct exchange *x = r->x;
 
-	put_event(r, r->dialect->end);
+	if (r->dialect->end)
+		put_event(r, r->dialect->end);
 	request_close(r);
 	if (x)
 		exchange_end(x);
@@ -119,7 +120,7 @@ static bool next_event(struct request *r)
 	const struct dialect *d = r->dialect;
 	struct choice *c = r->due;
 
-	if (d->begin && (c || r->n_begun) && d->begin(r, r->n_begun)) {
+	if (d->begin && (c || r->n_begun || d->at_once) && d->begin(r, r->n_begun)) {
 		r->n_begun++;
 	} else if (c) {
 		if (!choice_more(c)) {
@@ -153,6 +154,7 @@ static void stream(struct request *r)
 			return;
 		}
 		sent += r->event.n;
+		r->sent_at = io_now();
 		put_event(r, NULL);
 		r->pen.sent = !last;
 		if (!last)
@@ -175,6 +177,35 @@ static void stream(struct request *r)
 		r->pulled = !last;
 		exchange_pull(r->x, last ? NULL : more, r, !r->n_running);
 	}
+}
+
+/* The stream has been silent: an event that says it is alive. */
+static void on_beat(struct io_timer *t)
+{
+	struct request *r = t->ctx;
+	const uint64_t due = r->sent_at + DIALECT_BEAT, now = io_now();
+
+	if (r->state != REQUEST_RUNNING && r->state != REQUEST_ANSWERING)
+		return;
+	request_hold(r);
+	if (now >= due && !r->pulled && !r->pen.field) {
+		r->dialect->beat(r);
+		stream(r);
+	}
+	if (r->state != REQUEST_OVER)
+		io_timer_set(r->api->io, t, (now >= due ? now : r->sent_at) + DIALECT_BEAT);
+	request_release(r);
+}
+
+void request_begins(struct request *r)
+{
+	if (!r->ask.stream || !r->dialect->at_once || r->state == REQUEST_OVER)
+		return;
+	stream(r);
+	r->beat.fn = on_beat;
+	r->beat.ctx = r;
+	if (r->state != REQUEST_OVER)
+		io_timer_set(r->api->io, &r->beat, io_now() + DIALECT_BEAT);
 }
 
 void request_tell(struct request *r, struct choice *c)

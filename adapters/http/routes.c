@@ -37,17 +37,21 @@ static const struct route {
 	int methods;                         /* GET includes HEAD */
 	bool open, counted, json;            /* needs no key; counts in http_* metrics; has a body of JSON */
 	enum port port;
-	void (*fn)(struct api *a, struct exchange *x);
-	const struct dialect *dialect;       /* instead of path and fn: a completion */
+	void (*fn)(struct api *a, struct exchange *x); /* NULL: a completion */
+	const struct dialect *dialect;       /* a completion's, and its path; or whose errors this route has */
 } routes[] = {
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_chat },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_completions },
+	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_messages },
+	{ "/v1/messages/count_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_messages },
 	{ "/v1/models", GET, false, true, false, MAIN, get_models, NULL },
 	{ "/v1/models/{model}", GET, false, true, false, MAIN, get_model, NULL },
 	{ "/tokenize", POST, false, true, true, MAIN, tokenize, NULL },
 	{ "/detokenize", POST, false, true, true, MAIN, detokenize, NULL },
 	{ "/health", GET, true, false, false, BOTH, get_health, NULL },
 	{ "/v1/health", GET, true, false, false, BOTH, get_health, NULL },
+	{ "/", GET, true, false, false, MAIN, get_live, NULL },
+	{ "/api/hello", GET, true, false, false, MAIN, get_live, NULL },
 	{ "/live", GET, true, false, false, BOTH, get_live, NULL },
 	{ "/ping", GET | POST, true, false, false, BOTH, get_health, NULL },
 	{ "/load", GET, false, false, false, MAIN, get_load, NULL },
@@ -64,8 +68,7 @@ _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one co
 static const struct { const char *path, *instead; } elsewhere[] = {  /* with / at its end: a prefix */
 	{ "/v1/responses", "POST /v1/chat/completions answers chats here; point the client at that API." },
 	{ "/v1/responses/", "POST /v1/chat/completions answers chats here; point the client at that API." },
-	{ "/v1/messages", "POST /v1/chat/completions answers chats here, in OpenAI's form." },
-	{ "/v1/messages/", "POST /tokenize counts the tokens of a chat here." },
+	{ "/v1/messages/", "POST /v1/messages and /v1/messages/count_tokens are here, batches are not." },
 	{ "/v1/embeddings", "This server generates text: /v1/chat/completions and /v1/completions." },
 	{ "/v1/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
 	{ "/v2/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
@@ -92,7 +95,7 @@ static const struct { const char *path, *instead; } elsewhere[] = {  /* with / a
 	{ "/apply-template", "POST /tokenize with messages and return_token_strs shows what the model reads." },
 };
 
-static const char *route_path(const struct route *t) { return t->dialect ? t->dialect->path : t->path; }
+static const char *route_path(const struct route *t) { return t->path ? t->path : t->dialect->path; }
 
 const char *api_route_name(int route)
 {
@@ -102,6 +105,14 @@ const char *api_route_name(int route)
 const char *api_route_method(int route)
 {
 	return route < N_ROUTES && routes[route].methods & POST ? "POST" : "GET";
+}
+
+/* Whose form the errors of an exchange have; NULL: vLLM's. */
+const struct dialect *api_dialect(struct exchange *x)
+{
+	const struct asked *q = exchange_ctx(x);
+
+	return q && q->route < N_ROUTES ? routes[q->route].dialect : NULL;
 }
 
 bool api_route_counted(int route) { return route >= N_ROUTES || routes[route].counted; }
@@ -235,12 +246,43 @@ static void write_model(const struct api *a, struct out *o, const struct ask_lim
 	        (unsigned long long)auth_hash(name, strlen(name)), now);
 }
 
+/* The list as Anthropic's clients read it. */
+static void write_models(const struct api *a, struct out *o, const struct ask_limits *l)
+{
+	long long context = l->context ? l->context : a->page ? (int64_t)a->page->max_model_len : 0;
+	const time_t now = time(NULL);
+	char at[32] = "";
+	struct tm tm;
+
+	if (gmtime_r(&now, &tm))
+		strftime(at, sizeof(at), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	out_str(o, "{\"data\":[");
+	for (int i = 0; i < l->n_names; i++) {
+		out_str(o, i ? ",{\"type\":\"model\",\"id\":" : "{\"type\":\"model\",\"id\":");
+		out_json_str(o, l->names[i]);
+		out_str(o, ",\"display_name\":");
+		out_json_str(o, l->names[i]);
+		out_fmt(o, ",\"created_at\":\"%s\",\"max_input_tokens\":%lld,\"max_tokens\":%lld}", at, context,
+		        context);
+	}
+	out_str(o, "],\"first_id\":");
+	out_json_str(o, l->n_names ? l->names[0] : NULL);
+	out_str(o, ",\"last_id\":");
+	out_json_str(o, l->n_names ? l->names[l->n_names - 1] : NULL);
+	out_str(o, ",\"has_more\":false}");
+}
+
 static void get_models(struct api *a, struct exchange *x)
 {
 	struct ask_limits l;
 	struct out o = { 0 };
 
 	api_limits(a, &l);
+	if (http_header(exchange_request(x), "anthropic-version")) {
+		write_models(a, &o, &l);
+		reply_out(x, JSON_TYPE, &o);
+		return;
+	}
 	out_str(&o, "{\"object\":\"list\",\"data\":[");
 	for (int i = 0; i < l.n_names; i++) {
 		if (i)
@@ -310,11 +352,13 @@ static void no_scale_out(struct api *a, struct exchange *x)
 
 /* Write the body of a refusal before the request's body is here.  Without a type it has the wording and
  * the shape of vLLM's web framework, which answers for routes that vLLM does not have. */
-static int refuse(const struct problem *p, char *body, size_t cap)
+static int refuse(const struct dialect *d, const struct problem *p, char *body, size_t cap)
 {
 	struct out o = { 0 };
 
-	if (p->type)
+	if (d && d->refusal)
+		d->refusal(&o, p);
+	else if (p->type)
 		problem_json(&o, p);
 	else
 		out_fmt(&o, "{\"detail\":\"%s\"}", p->message);
@@ -468,12 +512,12 @@ static int look(struct api *a, bool metrics, struct exchange *x, const struct ht
 
 	if (!q) {
 		problem_memory(&p);
-		return refuse(&p, body, cap);
+		return refuse(NULL, &p, body, cap);
 	}
 	snprintf(extra, extra_cap, "%s", q->lines);
 	if (check_host(a, x, r, &p) || check_port(a, q, metrics, &p) ||
 	    check_head(a, x, r, &p, extra, extra_cap))
-		return refuse(&p, body, cap);
+		return refuse(api_dialect(x), &p, body, cap);
 	return 0;
 }
 
@@ -524,10 +568,10 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 	}
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
 		metrics_orca(a, http_is_ci(*orca, "json"), end, ORCA_BYTES);
-	if (route->dialect)
-		request_start(a, x, route->dialect);
-	else
+	if (route->fn)
 		route->fn(a, x);
+	else
+		request_start(a, x, route->dialect);
 }
 
 static void app_handle(void *ctx, struct exchange *x, const struct http_request *r)

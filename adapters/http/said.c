@@ -13,6 +13,7 @@ struct said {
 	struct splitter *splitter;
 	json_t *tools;                 /* a reference */
 	bool reasoning;                /* thoughts are given */
+	const char *prefix;            /* of ids of calls */
 	int n_calls;                   /* that were given */
 	bool malformed, no_memory;
 	struct out id;                 /* of the call that comes next */
@@ -35,7 +36,7 @@ static void make_id(const struct said *s, struct out *id)
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)(uintptr_t)s + (uint64_t)s->n_calls;
 	if (calls_ids(s->calls) == CALLS_IDS_LONG) {
-		out_fmt(id, "chatcmpl-tool-%016llx", (unsigned long long)random);
+		out_fmt(id, "%s%016llx", s->prefix, (unsigned long long)random);
 		return;
 	}
 	for (int i = 0; i < 9; i++, random /= 62)
@@ -235,6 +236,7 @@ struct said *said_open(const struct ask *a, const struct calls *c)
 	s->calls = c;
 	s->tools = json_incref(a->tools);
 	s->reasoning = a->include_reasoning;
+	s->prefix = a->call_prefix ? a->call_prefix : "chatcmpl-tool-";
 	s->options = (struct splitter_options){
 		.begin = a->begin, .tools = s->tools, .parse_calls = a->tool_choice != ASK_TOOLS_NONE,
 		.forced = a->tool_choice > ASK_TOOLS_AUTO, .most = a->parallel_calls ? 0 : 1,

@@ -17,6 +17,7 @@
 #include "shared.h"
 #include "worker.h"
 
+struct dialect;
 struct request;
 
 struct api {
@@ -50,6 +51,7 @@ struct api {
 	struct out metrics;                  /* the page of /metrics written last, */
 	uint64_t metrics_at;                 /* and its time */
 
+	unsigned dropped;                    /* what the log has said was left out: bits of enum ask_dropped */
 	struct request *requests;            /* the list of all live ones */
 	unsigned n_requests;
 };
@@ -77,6 +79,7 @@ void api_look(struct api *a);                /* looks at the daemon's stats page
 /* tokenize.c */
 void tokenize(struct api *a, struct exchange *x);
 void detokenize(struct api *a, struct exchange *x);
+void count_tokens(struct api *a, struct exchange *x); /* of a completion in the route's dialect */
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);
@@ -85,6 +88,7 @@ void metrics_orca(struct api *a, bool json, char *line, size_t cap);
 char *asked_lines(struct exchange *x);        /* header lines of the answer */
 /* From now on `owner` answers x; gone(owner) is called if the client leaves before it does. */
 void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner);
+const struct dialect *api_dialect(struct exchange *x);
 const char *api_route_name(int route);       /* NULL past the last */
 const char *api_route_method(int route);
 bool api_route_counted(int route);

@@ -1,8 +1,10 @@
-/* tokenize.c - /tokenize and /detokenize: text to ids and back, without the daemon. */
+/* tokenize.c - /tokenize, /detokenize and the routes that count tokens: text to ids and back, without the
+ * daemon. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapters/text/slipring-text.h"
+#include "dialect.h"
 #include "state.h"
 
 struct call {
@@ -10,6 +12,7 @@ struct call {
 	struct api *api;
 	struct exchange *x;                  /* NULL: the client is gone */
 	enum ask_kind kind;
+	const struct dialect *dialect;       /* NULL, or count a completion's tokens */
 	struct ask_limits limits;
 	struct problem problem;
 	char *body;
@@ -73,7 +76,10 @@ static void run(struct work *w)
 	struct call *c = (struct call *)w;
 	struct ask a;
 
-	if (!ask_parse(&a, c->kind, c->body, c->body_n, &c->limits, &c->problem)) {
+	if (c->dialect) {
+		if (!c->dialect->parse(&a, c->body, c->body_n, &c->limits, &c->problem))
+			out_fmt(&c->out, "{%s\"input_tokens\":%u}", c->dialect->count_object, a.prompt[0].ids.n);
+	} else if (!ask_parse(&a, c->kind, c->body, c->body_n, &c->limits, &c->problem)) {
 		if (c->kind == ASK_DETOKENIZE)
 			write_text(c, &a);
 		else if (!ask_prompts(&a, &c->limits, &c->problem))
@@ -101,7 +107,7 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-static void start(struct api *a, struct exchange *x, enum ask_kind kind)
+static void start(struct api *a, struct exchange *x, enum ask_kind kind, const struct dialect *d)
 {
 	const struct http_request *h = exchange_request(x);
 	const struct asked *q = exchange_ctx(x);
@@ -118,7 +124,10 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind)
 	c->api = a;
 	c->x = x;
 	c->kind = kind;
+	c->dialect = d;
 	api_limits(a, &c->limits);
+	if (d)
+		c->limits.context = INT32_MAX;
 	c->body = malloc(h->body.n + 1);
 	c->body_n = h->body.n;
 	if (!c->body) {
@@ -141,5 +150,6 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind)
 	}
 }
 
-void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE); }
-void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE); }
+void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE, NULL); }
+void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE, NULL); }
+void count_tokens(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x)); }

@@ -86,7 +86,7 @@ def routes(p):
         got = p.ask("GET", "/v1/models/" + path)
         check(got[0] == status and (status == 404 or json.loads(got[2])["id"] == "vendor/a model"), f"{path}: {got}")
     check("error" in json.loads(p.ask("GET", "/v1/models/nobody")[2]), "an unknown model is an error object")
-    for method, path in (("POST", "/v1/responses"), ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"),
+    for method, path in (("POST", "/v1/responses/compact"), ("GET", "/v1/responses/resp_1"), ("POST", "/v1/messages/batches"),
                          ("POST", "/v1/embeddings"), ("POST", "/v1/rerank"), ("POST", "/v1/audio/transcriptions"),
                          ("POST", "/api/chat"), ("GET", "/api/tags"), ("GET", "/props"), ("GET", "/slots"),
                          ("POST", "/infill"), ("GET", "/tokenizer_info")):

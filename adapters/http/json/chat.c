@@ -129,7 +129,7 @@ static int guides(struct ask *a, const struct ask_limits *l, struct problem *p)
 		a->guide.thought.n_end = 0;
 	if (l->calls && call_guide(a, l, p) < 0)
 		return -1;
-	if (a->thinking_budget >= 0)
+	if (a->thinking_budget >= 0 && (known || !a->agent))
 		return thinking_budget(a, l, known, p);
 	if (!a->guide.src)
 		a->guide.thought.n_end = 0;
@@ -153,7 +153,7 @@ static int64_t render(struct ask *a, const struct ask_limits *l, char **text, st
 	int r = 0;
 
 	a->chat.tools_optional |= tools != NULL;
-	for (enum adapt how = ADAPT_NOTHING; how <= (tools || a->adapts ? ADAPT_ALL : ADAPT_LATER); how++) {
+	for (enum adapt how = ADAPT_NOTHING; how <= (tools || a->agent ? ADAPT_ALL : ADAPT_LATER); how++) {
 		if (how || tools) {
 			made = adapt_messages(given, how, tools);
 			if (made && how && json_equal(made, a->chat.messages)) {

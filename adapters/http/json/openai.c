@@ -311,15 +311,11 @@ static int of_kind(struct ask *a, const struct ask_limits *l, struct problem *p)
 	return ask_messages(a, p);
 }
 
-int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
-              const struct ask_limits *l, struct problem *p)
+/* All after the JSON. */
+static int read_root(struct ask *a, enum ask_kind kind, const struct ask_limits *l, struct problem *p)
 {
 	bool generates = kind == ASK_COMPLETION || kind == ASK_CHAT;
 
-	*p = (struct problem){ 0 };
-	defaults(a, kind, l);
-	if (ask_json(&a->root, body, n, p) < 0)
-		return -1;
 	if (generates && combinations(a, a->root, p) < 0)
 		return -1;
 	if (fields_read(fields, sizeof(fields) / sizeof(fields[0]), (uint8_t)(1 << kind), a->root, a, p) < 0)
@@ -331,6 +327,33 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 	if (stream_options(a, l, p) < 0 || refusals(a, a->root, p) < 0 || ask_structured(a, l, p) < 0)
 		return -1;
 	return ask_sampling(a, l, p);
+}
+
+int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
+              const struct ask_limits *l, struct problem *p)
+{
+	*p = (struct problem){ 0 };
+	defaults(a, kind, l);
+	return ask_json(&a->root, body, n, p) < 0 ? -1 : read_root(a, kind, l, p);
+}
+
+int ask_agent(struct ask *a, ask_translate *translate, const char *body, size_t n, const struct ask_limits *l,
+              struct problem *p)
+{
+	json_t *given = NULL;
+	int r;
+
+	*p = (struct problem){ 0 };
+	defaults(a, ASK_CHAT, l);
+	a->agent = true;
+	a->root = json_object();
+	r = a->root ? ask_json(&given, body, n, p) : problem_memory(p);
+	if (!r)
+		r = translate(a, given, l, p);
+	if (!r)
+		r = read_root(a, ASK_CHAT, l, p);
+	json_decref(given);
+	return r;
 }
 
 void ask_slim(struct ask *a)
@@ -380,6 +403,8 @@ void ask_free(struct ask *a)
 	free(a->bad.id);
 	free(a->bias);
 	json_decref(a->tools);
+	json_decref(a->names);
+	free(a->reply);
 	free(a->guide.src);
 	free(a->guide.whitespace);
 	chat_free(&a->chat);

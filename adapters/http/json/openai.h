@@ -126,7 +126,14 @@ struct ask {
 	enum ask_tool_choice tool_choice;
 	const char *tool_name;        /* NAMED */
 	bool    parallel_calls;
-	bool    adapts;               /* a template that refuses its first system message gets it in a user's */
+
+	/* Requests of /v1/messages and /v1/responses, translated to a chat */
+	bool    agent;                /* what only tunes is dropped where it has no effect */
+	unsigned dropped;             /* bits of enum ask_dropped */
+	const char *call_prefix;      /* of calls' ids; NULL = chatcmpl-tool- */
+	json_t *names; /* responses: tools that are no functions, by the name in the chat; or NULL */
+	char   *reply;                /* responses: fields of the request that the answer repeats, as JSON */
+	bool    score_text;           /* responses: log-probabilities of the text are given */
 	bool    splits;               /* its answers are split into thoughts, text and calls */
 	json_t *tools;                /* a reference, if calls are parsed */
 	enum calls_begin begin;       /* how its answers begin */
@@ -134,10 +141,18 @@ struct ask {
 
 #define ASK_NONE INT64_MIN
 
+/* What was left out of a request because no answer depends on it, or this server has no such thing. */
+enum ask_dropped { DROPPED_TOOL = 1, DROPPED_ITEM = 2, DROPPED_BILLING = 4, DROPPED_MODEL = 8 };
+
 /* Returns 0, or -1 and *p.  The caller calls ask_free in either case. */
 int  ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
                const struct ask_limits *l, struct problem *p);
 int  ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p);
+/* The first step for a request in another form: `translate` fills a->root, an empty object, with a chat. */
+typedef int ask_translate(struct ask *a, json_t *given, const struct ask_limits *l, struct problem *p);
+int  ask_agent(struct ask *a, ask_translate *translate, const char *body, size_t n,
+               const struct ask_limits *l, struct problem *p);
+ask_translate ask_messages_api, ask_responses_api;             /* messages.c, responses.c */
 /* Once all is checked and tokenized, free what no answer needs: most of a large request.  Then the strings
  * of `a` are NULL, except stop, request_id, cache_salt, last_content and prompts to echo. */
 void ask_slim(struct ask *a);

@@ -86,7 +86,7 @@ static int lengths(struct ask *a, const struct ask_limits *l, struct problem *p)
 	bool prompt_only = a->kind == ASK_COMPLETION && a->echo && a->max_tokens == 0;
 
 	if (a->max_tokens != ASK_NONE) {
-		if (l->context && a->max_tokens > l->context)
+		if (!a->agent && l->context && a->max_tokens > l->context)
 			return problem_value(p, name, integer_text(a->max_tokens).s, "%s=%s cannot be greater than "
 			                     "max_model_len=%s. Please request fewer output tokens.", name,
 			                     integer_text(a->max_tokens).s, integer_text(l->context).s);
