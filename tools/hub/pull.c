@@ -16,6 +16,7 @@
 #include "hub.h"
 #include "shmring/clock.h"
 #include "tools/commands.h"
+#include "tools/visible.h"
 
 #define QUANTS_MAX 200 /* that are listed */
 
@@ -298,7 +299,7 @@ static void show_progress(struct pull *p, bool last)
 	size_text(b, p->all);
 	size_text(c, (int64_t)rate);
 	if (p->terminal)
-		fprintf(stderr, "\r%s %s of %s, %s/s, %.0f s left \033[K%s", bar, a, b, c,
+		fprintf(visible_raw(stderr), "\r%s %s of %s, %s/s, %.0f s left \033[K%s", bar, a, b, c,
 		        rate > 0 ? (double)left / rate : 0, last ? "\n" : "");
 	else
 		fprintf(stderr, "%s of %s, %s/s\n", a, b, c);

@@ -14,6 +14,7 @@
 
 #include <openssl/evp.h>
 
+#include "core/instance/fresh.h"
 #include "core/instance/refuse.h"
 #include "core/models/locate.h"
 
@@ -269,9 +270,8 @@ static int link_file(const struct store *s, const struct hub_repo *r, const stru
 
 int store_finish(const struct store *s, const struct hub_repo *r, char *err, size_t errlen)
 {
-	char path[PATH], fresh[PATH + 8];
-	bool ok;
-	FILE *f;
+	char path[PATH];
+	struct fresh w;
 	int rc;
 
 	if (!strcmp(r->revision, r->commit))
@@ -280,14 +280,12 @@ int store_finish(const struct store *s, const struct hub_repo *r, char *err, siz
 	rc = make_dirs(path, false, err, errlen);
 	if (rc)
 		return rc;
-	snprintf(fresh, sizeof(fresh), "%s.new", path);
-	f = fopen(fresh, "we");
-	ok = f && fputs(r->commit, f) >= 0;
-	if (f && fclose(f))
-		ok = false;
-	if (!ok || rename(fresh, path))
-		return refuse(-errno, err, errlen, "%s cannot be written: %s", path, strerror(errno));
-	return 0;
+	rc = fresh_open(&w, AT_FDCWD, path, 0666);
+	if (!rc) {
+		fputs(r->commit, w.f);
+		rc = fresh_done(&w);
+	}
+	return rc ? refuse(rc, err, errlen, "%s cannot be written: %s", path, strerror(-rc)) : 0;
 }
 
 int store_fetch(struct store *s, struct hub *h, const struct hub_repo *r, const struct hub_file *f, char *err,
