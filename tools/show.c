@@ -13,6 +13,7 @@
 #include "core/models/model.h"
 #include "core/plan.h"
 #include "kernels/backend.h"
+#include "show_model.h"
 
 struct show {
 	struct config cfg;
@@ -23,60 +24,46 @@ struct show {
 	bool json, tensors;
 };
 
-static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn" };
-
 static int show_usage(void)
 {
 	printf("usage: slipring show [MODEL] [--tensors] [--json] [flags of slipring serve]\n"
 	       "\n"
 	       "Shows what is in a model (a GGUF file, a Hugging Face directory, an id in the download cache;\n"
 	       "default: the default model) and the memory plan that serve would make for it here.\n"
+	       "Of a model that is not downloaded yet its config.json is enough, in a directory of its own.\n"
 	       "\n"
 	       "  --tensors   each tensor with its type, shape and place\n"
 	       "  --json      for programs\n");
 	return 0;
 }
 
-/* ---- tensors, in the order of computation ---------------------------------------- */
-
-static void each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
-{
-	fn(&m->embed, ctx);
-	for (int32_t l = 0; l < m->n_layers; l++) {
-		const struct sr_layer *y = &m->layer[l];
-		const struct sr_tensor *t[] = { &y->norm1, &y->q, &y->k, &y->v, &y->q_bias, &y->k_bias, &y->v_bias,
-		                                &y->q_norm, &y->k_norm, &y->o, &y->o_bias, &y->norm2,
-		                                &y->gate, &y->up, &y->down };
-
-		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
-			fn(t[i], ctx);
-	}
-	fn(&m->norm, ctx);
-	fn(&m->head, ctx);
-}
+/* ---- tensors ------------------------------------------------------------------ */
 
 static void print_tensor(const struct sr_tensor *t, void *ctx)
 {
+	struct sr_stored first = sr_stored_of(t, 0);
+
 	(void)ctx;
-	if (t->type != SR_NONE)
-		printf("  %-46s %-5s [%d][%d]  %llu bytes at %llu of file %d\n", t->name,
-		       model_type_name(t->type), t->n, t->k,
-		       (unsigned long long)t->data.bytes, (unsigned long long)t->data.offset, t->data.file);
+	printf("  %-46s %-5s [%d][%d]", t->name, model_type_name(t->type), t->n, t->k);
+	if (t->count > 1)
+		printf(" x %d", t->count);
+	printf("  %llu bytes at %llu of file %d\n", (unsigned long long)first.data.bytes,
+	       (unsigned long long)first.data.offset, first.data.file);
 }
 
 static void list_tensor(const struct sr_tensor *t, void *ctx)
 {
-	if (t->type != SR_NONE)
-		json_array_append_new(ctx, json_pack("{s:s, s:s, s:[i,i], s:I, s:I, s:i}", "name", t->name,
-		                                     "type",
-		                                     model_type_name(t->type), "shape", t->n, t->k, "bytes",
-		                                     (json_int_t)t->data.bytes, "offset",
-		                                     (json_int_t)t->data.offset, "file", t->data.file));
+	struct sr_stored first = sr_stored_of(t, 0);
+
+	json_array_append_new(ctx, json_pack("{s:s, s:s, s:i, s:[i,i], s:I, s:I, s:i}", "name", t->name, "type",
+	                                     model_type_name(t->type), "count", t->count > 1 ? t->count : 1,
+	                                     "shape", t->n, t->k, "bytes", (json_int_t)first.data.bytes, "offset",
+	                                     (json_int_t)first.data.offset, "file", first.data.file));
 }
 
 static void count_weights(const struct sr_tensor *t, void *ctx)
 {
-	*(double *)ctx += t->type == SR_NONE ? 0 : (double)t->count * t->n * t->k;
+	*(double *)ctx += (double)(t->count > 1 ? t->count : 1) * t->n * t->k;
 }
 
 /* The number of layers that attend to a window, and the window's length. */
@@ -98,13 +85,14 @@ static void print_text(struct show *s)
 {
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
-	const struct sr_attn *kind = &m->kind[0];
-	const struct sr_rope *r = &kind->rope;
-	int32_t window = 0;
+	struct show_size size[SHOW_TYPES];
 	double n = 0;
 
-	each_tensor(m, count_weights, &n);
+	show_each_tensor(m, count_weights, &n);
+	show_sizes(m, size);
 	printf("%s\n", s->where.path);
+	if (strcmp(md->format, "dummy") == 0)
+		printf("  no weights    what follows is from config.json alone, with weights in bf16\n");
 	printf("  name          %s\n", m->name);
 	printf("  architecture  %s, %s\n", m->arch, md->format);
 	printf("  weights       %.1f million in %.1f MiB: %s\n", n / 1e6, (double)md->weight_bytes / 1048576,
@@ -112,27 +100,24 @@ static void print_text(struct show *s)
 	for (int32_t i = 0; i < md->n_files && md->n_files > 1; i++)
 		printf("  file %-8d %s\n", i, md->file[i]);
 	printf("  layers        %d of width %d, feed-forward %d\n", m->n_layers, m->d_model, m->d_ff);
-	printf("  heads         %d for queries, %d for keys and values, of width %d\n", kind->n_heads,
-	       kind->n_kv_heads, kind->head_dim);
+	show_kinds(m);
+	show_experts(m);
 	printf("  vocabulary    %d, embeddings %s\n", m->n_vocab, m->head.type == SR_NONE ? "tied" : "untied");
 	printf("  context       %d\n", m->context);
-	if (windowed(m, &window))
-		printf("  window        %d, in %d of %d layers\n", window, windowed(m, &window), m->n_layers);
-	printf("  rope          %s, theta %g, %d dimensions", rope_kinds[r->kind], (double)r->theta, r->dims);
-	if (r->kind != SR_ROPE_PLAIN)
-		printf(", factor %g beyond %d", (double)r->factor, r->context);
-	if (r->kind == SR_ROPE_YARN)
-		printf(", beta %g to %g, magnitude %g%s", (double)r->low, (double)r->high, (double)r->magnitude,
-		       r->exact ? ", not truncated" : "");
-	printf("\n  eos           ");
+	printf("  eos           ");
 	for (int i = 0; i < md->n_eos; i++)
 		printf("%s%d", i ? ", " : "", md->eos[i]);
 	printf("%s\n", md->n_eos ? "" : "none");
+	printf("  a token reads %.1f MiB of weights\n", (double)show_token_bytes(m) / 1048576);
+	printf("  would take    ");
+	for (int i = 0; i < SHOW_TYPES; i++)
+		printf("%s%.1f MiB as %s", i ? ", " : "", size[i].bytes / 1048576, size[i].type);
+	printf("\n");
 	if (!s->no_plan[0])
 		printf("  KV cache      %lld bytes a token\n",
 		       (long long)(s->plan.need.per_block / s->plan.limits.block_tokens));
 	if (s->tensors)
-		each_tensor(m, print_tensor, NULL);
+		show_each_tensor(m, print_tensor, NULL);
 	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan
 	       : s->plan.text, s->no_plan[0] ? "\n" : "");
 }
@@ -161,12 +146,11 @@ static void print_model_json(struct show *s)
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
 	const struct sr_attn *kind = &m->kind[0];
-	const struct sr_rope *r = &kind->rope;
 	json_t *eos = json_array(), *files = json_array(), *out;
 	int32_t window = 0;
 	double n = 0;
 
-	each_tensor(m, count_weights, &n);
+	show_each_tensor(m, count_weights, &n);
 	for (int i = 0; i < md->n_eos; i++)
 		json_array_append_new(eos, json_integer(md->eos[i]));
 	for (int i = 0; i < md->n_files; i++)
@@ -180,17 +164,16 @@ static void print_model_json(struct show *s)
 	                "heads", kind->n_heads, "kv_heads", kind->n_kv_heads, "head_width", kind->head_dim,
 	                "vocabulary", m->n_vocab, "tied_embeddings", m->head.type == SR_NONE,
 	                "context", m->context, "eos", eos);
-	json_object_set_new(out, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind", rope_kinds[r->kind],
-	                                           "theta", (double)r->theta, "factor", (double)r->factor,
-	                                           "original_context", r->context, "dimensions", r->dims,
-	                                           "magnitude", (double)r->magnitude));
+	json_object_set_new(out, "attention", show_kinds_json(m));
+	json_object_set_new(out, "experts", show_experts_json(m));
+	json_object_set_new(out, "token_weight_bytes", json_integer((json_int_t)show_token_bytes(m)));
 	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
 	json_object_set_new(out, "window", json_integer(window));
 	json_object_set_new(out, "plan", plan_json(s));
 	if (s->tensors) {
 		json_t *list = json_array();
 
-		each_tensor(m, list_tensor, list);
+		show_each_tensor(m, list_tensor, list);
 		json_object_set_new(out, "tensors", list);
 	}
 	json_dumpf(out, stdout, JSON_INDENT(2));
@@ -206,8 +189,14 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	const struct sr_backend_ops *ops;
 	bool dummy = strcmp(s->cfg.load_format, "dummy") == 0;
 
-	if (locate_model(&s->where, s->cfg.model, err, errlen) < 0 ||
-	    (dummy ? model_open_dummy : model_open)(&s->model, s->where.path, err, errlen) < 0)
+	int rc;
+
+	if (locate_model(&s->where, s->cfg.model, err, errlen) < 0)
+		return -1;
+	rc = (dummy ? model_open_dummy : model_open)(&s->model, s->where.path, err, errlen);
+	if (rc == -ENOENT && !s->where.gguf)          /* only its settings are here */
+		rc = model_open_dummy(&s->model, s->where.path, err, errlen);
+	if (rc < 0)
 		return -1;
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
 	if (ops && plan_make(&s->plan, &s->cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)

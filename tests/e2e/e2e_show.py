@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What slipring show says of a model: of the tiny models that run, each against its config.json and its files; of one
+with its config.json alone; and of those that are refused, one sentence."""
+import json, os, subprocess, sys, tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models"))
+import tiny
+from harness import check, done
+
+NAMES = ["llama3", "mistral-window", "qwen2", "qwen3", "gemma3", "qwen3-moe", "gpt-oss", "glm4-moe"]
+
+
+def show(build, *args):
+    p = subprocess.run([os.path.join(build, "slipring"), "show", *args], capture_output=True, text=True, timeout=60)
+    return p.returncode, p.stdout, p.stderr
+
+
+def layers(text):
+    return tiny.spans(text.replace(" ", ""))
+
+
+def experts_match(name, config, said):
+    n = config.get("num_experts") or config.get("num_local_experts") or config.get("n_routed_experts")
+    if not n:
+        return check(said is None, f"{name}: no experts")
+    check(said["experts"] == n and said["chosen"] == config["num_experts_per_tok"], f"{name}: {said}")
+    check(said["layers"] == config["num_hidden_layers"] - config.get("first_k_dense_replace", 0), f"{name}: {said}")
+
+
+def model_matches(build, name, rec, j, d):
+    c = rec["config"]
+    check(j["layers"] == c["num_hidden_layers"] and j["width"] == c["hidden_size"], f"{name}: sizes")
+    kinds = j["attention"]
+    check(sorted(l for k in kinds for l in layers(k["layers"])) == list(range(j["layers"])), f"{name}: {kinds}")
+    windows = {k["window"] for k in kinds}
+    check((8 in windows) == (c.get("sliding_window") == 8 and c.get("use_sliding_window") is not False),
+          f"{name}: windows {windows}")
+    experts_match(name, c, j["experts"])
+    stored = os.path.getsize(os.path.join(d, "hf/model.safetensors"))
+    check(0 < j["token_weight_bytes"] <= j["weight_bytes"] <= stored, f"{name}: bytes")
+    if j["experts"]:
+        check(j["token_weight_bytes"] < 0.6 * j["weight_bytes"], f"{name}: a token reads what its experts hold")
+    elif c["tie_word_embeddings"]:
+        check(j["token_weight_bytes"] == j["weight_bytes"], f"{name}: a token reads everything")
+    else:                            # of the embedding one row
+        check(j["weight_bytes"] - j["token_weight_bytes"] == 4 * c["hidden_size"] * (c["vocab_size"] - 1),
+              f"{name}: {j['weight_bytes']} and {j['token_weight_bytes']}")
+
+
+def text_matches(build, name, d, runs):
+    code, out, err = show(build, os.path.join(d, "hf"))
+    check(code == 0 and out.count("  attention ") == len(runs["attention"]), f"{name}: a line for each kind\n{out}")
+    check(("  experts " in out) == (runs["experts"] is not None), f"{name}: experts\n{out}")
+    check("as Q8_0" in out and "a token reads" in out, f"{name}: what it would take\n{out}")
+
+
+def main(build):
+    ran = 0
+    for name in NAMES:
+        rec = tiny.load(name)
+        with tempfile.TemporaryDirectory() as d:
+            tiny.write_hf(rec, os.path.join(d, "hf"), tiny.weights(rec))
+            code, out, err = show(build, os.path.join(d, "hf"), "--json")
+            if code:
+                check(err.count("\n") == 1 and rec["config"]["architectures"][0] in err, f"{name}: {err}")
+                continue
+            ran += 1
+            j = json.loads(out)
+            model_matches(build, name, rec, j, d)
+            text_matches(build, name, d, j)
+            os.unlink(os.path.join(d, "hf/model.safetensors"))
+            code, out, err = show(build, os.path.join(d, "hf"), "--json")
+            check(code == 0, f"{name}: config.json alone: {err}")
+            if code == 0:
+                alone = json.loads(out)
+                check(alone["attention"] == j["attention"] and alone["weights"] == j["weights"], f"{name}: the same")
+    check(ran >= 4, f"{ran} models run")
+
+
+main(sys.argv[1])
+done()

@@ -1,0 +1,27 @@
+/* show_model.h - what was understood of a model, for slipring show: kinds of attention, experts, bytes that a
+ * token reads, and what its weights would take in other types.  Nothing here reads weights. */
+#ifndef SHOW_MODEL_H
+#define SHOW_MODEL_H
+
+#include <jansson.h>
+
+#include "core/models/model.h"
+
+/* Calls fn for each tensor that the model has, in the order of computation. */
+void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx);
+
+void    show_kinds(const struct sr_model *m);           /* lines of text */
+json_t *show_kinds_json(const struct sr_model *m);
+void    show_experts(const struct sr_model *m);
+json_t *show_experts_json(const struct sr_model *m);    /* null: it has none */
+
+/* Bytes of weights, as stored, that a batch of one token reads: of the embedding a row, of experts those that
+ * compute the token. */
+uint64_t show_token_bytes(const struct sr_model *m);
+
+/* Bytes of all weights with each matrix in one type, for a few types. */
+#define SHOW_TYPES 4
+struct show_size { const char *type; double bytes; };
+void show_sizes(const struct sr_model *m, struct show_size out[SHOW_TYPES]);
+
+#endif
