@@ -193,10 +193,10 @@ json_t *show_kinds_json(const struct sr_model *m)
 		const struct sr_attn *a = &m->kind[i];
 		char layers[64];
 		int32_t n = layers_of(m, i, layers, sizeof(layers));
-		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers, "n_layers", n,
-		                      "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width", a->head_dim,
-		                      "window", a->window, "chunk", a->chunk, "scale", (double)a->scale, "cap",
-		                      (double)a->cap);
+		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers, "n_layers",
+		                      n, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width",
+		                      a->head_dim, "window", a->window, "chunk", a->chunk, "scale",
+		                      (double)a->scale, "cap", (double)a->cap);
 
 		json_object_set_new(j, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind",
 		                    rope_kinds[a->rope.kind], "theta", (double)a->rope.theta, "factor",
@@ -230,8 +230,8 @@ void show_experts(const struct sr_model *m)
 
 	if (!expert_layers(m))
 		return;
-	printf("  experts       %d in each of %d layers, %d wide; %d compute a token", e->n, expert_layers(m), e->d_ff,
-	       e->top);
+	printf("  experts       %d in each of %d layers, %d wide; %d compute a token", e->n, expert_layers(m),
+	       e->d_ff, e->top);
 	if (e->d_shared)
 		printf(", and a shared one, %d wide", e->d_shared);
 	printf("\n                %s%s", score_name(e->score), e->renorm ? ", weights sum to 1" : "");
