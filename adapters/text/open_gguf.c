@@ -148,11 +148,33 @@ static int read_id(const struct sr_text *t, const struct gguf *g, const char *ke
 	return 0;
 }
 
+static int32_t special_id(const struct sr_text *t, const char *spelling)
+{
+	int32_t id = vocab_by_spelling(&t->vocab, spelling, strlen(spelling));
+
+	return id >= 0 && t->vocab.kind[id] & VOCAB_SPECIAL ? id : -1;
+}
+
+/* Tokens that end a turn, whatever the file calls them.  In gpt-oss's format <|end|> only ends a message, after
+ * which the turn goes on. */
+static void add_turn_ends(struct sr_text *t)
+{
+	static const char *const usual[] = { "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>" };
+	int32_t done = special_id(t, "<|return|>"), call = special_id(t, "<|call|>");
+
+	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+		text_add_stop(t, special_id(t, usual[i]));
+	if (done < 0 || call < 0) {
+		text_add_stop(t, special_id(t, "<|end|>"));
+		return;
+	}
+	text_add_stop(t, done);
+	text_add_stop(t, call);
+}
+
 static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
 	static const char *const stops[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
-	static const char *const turn_ends[] = { "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>",
-	                                         "<end_of_turn>" };
 	bool add_bos = t->pre.add_bos, add_eos = false;
 	int32_t id;
 	int rc;
@@ -166,11 +188,7 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 			return -EINVAL;
 		text_add_stop(t, id);
 	}
-	for (size_t i = 0; i < sizeof(turn_ends) / sizeof(*turn_ends); i++) {
-		id = vocab_by_spelling(&t->vocab, turn_ends[i], strlen(turn_ends[i]));
-		if (id >= 0 && t->vocab.kind[id] & VOCAB_SPECIAL)
-			text_add_stop(t, id);
-	}
+	add_turn_ends(t);
 	rc = gguf_bool(g, "tokenizer.ggml.add_bos_token", &add_bos);
 	if (rc != -EINVAL)
 		rc = gguf_bool(g, "tokenizer.ggml.add_eos_token", &add_eos);

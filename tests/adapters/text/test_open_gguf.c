@@ -51,6 +51,7 @@ static const struct kv standard[] = {
 
 static char path[] = "/tmp/slipring-gguf-XXXXXX";
 
+/* Items end with |.  In an item ! is written as |. */
 static void put_list(struct bytes *w, const struct kv *v)
 {
 	uint64_t n = 0;
@@ -61,7 +62,8 @@ static void put_list(struct bytes *w, const struct kv *v)
 	for (const char *p = v->text, *end; *p; p = end + 1) {
 		end = strchr(p, '|');
 		put_u64(w, (uint64_t)(end - p));
-		put(w, p, (size_t)(end - p));
+		for (; p < end; p++)
+			put(w, *p == '!' ? "|" : p, 1);
 	}
 }
 
@@ -221,6 +223,11 @@ static void what_ends_an_answer(void **state)
 	stops(OPENED(types), "5 8");
 	type[PLAIN_END] = USER;
 	stops(OPENED(types), "5");
+	type[TURN] = type[THINK] = type[PLAIN_END] = CONTROL;     /* gpt-oss: a message's end is not a turn's */
+	stops(OPENED(LIST("tokens", "a|b|ab|aba|<s>|</s>|<!end!>|<!call!>|<!return!>|<unk>|"), types), "5 8 7");
+	stops(OPENED(LIST("tokens", "a|b|ab|aba|<s>|</s>|<!end!>|<!other!>|<!return!>|<unk>|"), types), "5 6");
+	type[TURN] = CONTROL;
+	type[THINK] = type[PLAIN_END] = USER;
 	type[0] = CONTROL;
 	stops(OPENED(LIST("tokens", "<end_of_turn>|b|c|d|<s>|</s>|e|f|g|h|"), types, LIST("merges", "")), "5 0");
 }
