@@ -155,8 +155,8 @@ static int32_t special_id(const struct sr_text *t, const char *spelling)
 	return id >= 0 && t->vocab.kind[id] & VOCAB_SPECIAL ? id : -1;
 }
 
-/* Tokens that end a turn, whatever the file calls them.  In gpt-oss's format <|end|> only ends a message, after
- * which the turn goes on. */
+/* Tokens that end a turn, whatever the file calls them.  In gpt-oss's format <|end|> only ends a message,
+ * after which the turn goes on. */
 static void add_turn_ends(struct sr_text *t)
 {
 	static const char *const usual[] = { "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>" };
