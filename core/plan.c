@@ -592,9 +592,10 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 {
 	struct planning p = { .out = out, .cfg = cfg, .m = m, .ops = ops, .cpu = strcmp(ops->name,
 	                                                                                "cuda") != 0,
-	                      .pools = cfg->runner == RUNNER_POOLING || (cfg->runner == RUNNER_AUTO && m->pooling.kind), .err = err, .errlen = errlen };
+	                      .err = err, .errlen = errlen };
 	int rc;
 
+	p.pools = cfg->runner == RUNNER_POOLING || (cfg->runner == RUNNER_AUTO && m->pooling.kind);
 	memset(out, 0, sizeof(*out));
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)

@@ -12,6 +12,7 @@
 #include "adapters/text/slipring-text.h"
 #include "core/instance/log.h"
 #include "dialect.h"
+#include "core/models/pooling.h"
 #include "request.h"
 #include "state.h"
 
@@ -188,6 +189,39 @@ static int chat_template(struct api *a, char *err, size_t errlen)
 	return r;
 }
 
+/* The id of a text of one token, or -1. */
+static int32_t id_of(const struct sr_text *t, const char *s)
+{
+	int32_t id;
+
+	return sr_text_encode(t, s, strlen(s), SR_TEXT_SPECIAL_PARSE, &id, 1, 0) == 1 ? id : -1;
+}
+
+/* Does the model embed or rerank?  As its files say, or --runner; then vLLM's defaults: the last token's
+ * vector, of length 1.  Qwen3-Reranker and Qwen3-Embedding are known by their names. */
+static int open_pooling(struct api *a, char *err, size_t errlen)
+{
+	struct pooling files;
+	int rc = pooling_read(&files, a->model.path, a->model.gguf, err, errlen);
+	bool named = strstr(a->model.name, "Reranker") || strstr(a->model.name, "reranker");
+
+	if (rc < 0)
+		return a->cfg->runner == RUNNER_GENERATE ? 0 : rc;
+	a->pools = a->cfg->runner == RUNNER_POOLING || (a->cfg->runner == RUNNER_AUTO && files.kind);
+	a->pooled = (struct pooled_model){ .kind = files.kind ? files.kind : SR_POOL_LAST,
+		.unit = files.kind ? files.unit : true, .max_len = files.max_len,
+		.instructs = strstr(a->model.name, "Qwen3-Embedding") };
+	if (!a->pools || !(files.rank || (named && files.kind != SR_POOL_MEAN && files.kind != SR_POOL_FIRST)))
+		return 0;
+	a->pooled.reranks = true;
+	a->pooled.yes = id_of(a->text, "yes");
+	a->pooled.no = id_of(a->text, "no");
+	if (a->pooled.yes >= 0 && a->pooled.no >= 0)
+		return 0;
+	snprintf(err, errlen, "%s: a reranker must have tokens for yes and no", a->model.name);
+	return -ENOTSUP;
+}
+
 static int open_model(struct api *a, char *err, size_t errlen)
 {
 	const struct config *c = a->cfg;
@@ -224,12 +258,14 @@ static int open_model(struct api *a, char *err, size_t errlen)
 		              c->n_structured_outputs, err, errlen);
 	if (!r)
 		r = ask_guide_rules_read(&a->limits.guide_rules, a->structured_outputs, err, errlen);
+	if (!r)
+		r = open_pooling(a, err, errlen);
 	return r < 0 ? r : chat_template(a, err, errlen);
 }
 
 static int start(struct api *a, int index, char *err, size_t errlen)
 {
-	struct engine_config ec = { .token = request_token, .end = request_end,
+	struct engine_config ec = { .token = request_token, .end = request_end, .vector = pooled_vector,
 	                            .submitted = guides_submitted, .drawn = guides_drawn,
 	                            .preempted = on_preempted, .ctx = a,
 	                            .max_requests = (uint64_t)a->cfg->max_num_queued_reqs,
@@ -309,6 +345,7 @@ void api_destroy(struct api *a)
 		request_gone(r);
 	}
 	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
+	pooled_destroy(a);
 	engine_destroy(a->engine);
 	if (a->page)
 		stats_close(a->page);

@@ -22,7 +22,7 @@
 #define HELD_MAX   (ENGINE_LIVE + ENGINE_QUEUE)
 
 enum state { FREE, QUEUED, LIVE };
-enum waiter_kind { PLAIN, GUIDED };         /* of waiters */
+enum waiter_kind { PLAIN, LIMITED };        /* LIMITED: guided or pooled, of which fewer are granted */
 
 struct engine_slot {
 	enum state state;
@@ -31,7 +31,8 @@ struct engine_slot {
 	bool cancel;                 /* a cancel is still to be sent: the cancel ring was full */
 	bool cancelled;              /* the owner has cancelled it */
 	bool waits;                  /* waits for its first token */
-	bool guided;                 /* LIVE, with SR_GUIDED */
+	bool limited;                /* LIVE, with SR_GUIDED or SR_POOLED */
+	bool guided, pooled;         /* as its flags say */
 	uint32_t n_prompt;
 	void *owner;                 /* NULL = the owner dropped it */
 	struct tenant *tenant;
@@ -62,7 +63,7 @@ struct engine {
 	bool behind;                 /* the ring was not empty after a turn */
 	bool full;                   /* the daemon can take no more for now */
 	bool no_room;                /* because the ring had no room for the next request */
-	bool guided_full;            /* it can take no more guided ones until one of ours ends */
+	bool limited_full;           /* it can take no more guided or pooled ones until one of ours ends */
 	unsigned n_live, n_cancel;
 	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
 	struct tenants tenants;      /* hold requests */
@@ -73,6 +74,7 @@ struct engine {
 	uint32_t n_slots, free;      /* slots allocated; first of the FREE list */
 	struct connect *attempt;
 	struct sr_token token;       /* being assembled from its records */
+	float *vector;               /* [model.width] of the request that ends; NULL: the daemon makes none */
 };
 
 /* One sr_open on a worker.  It may outlive the engine. */
@@ -159,9 +161,9 @@ static void unlive(struct engine *e, struct engine_slot *s)
 	s->tenant->live--;
 	if (s->cancel)
 		e->n_cancel--;
-	if (s->guided)
-		e->guided_full = false;
-	s->cancel = s->guided = false;
+	if (s->limited)
+		e->limited_full = false;
+	s->cancel = s->limited = false;
 }
 
 static void slot_free(struct engine *e, uint32_t i)
@@ -179,7 +181,26 @@ static void slot_free(struct engine *e, uint32_t i)
 	e->free = i;
 }
 
-static enum waiter_kind kind_of(const struct sr_request *q) { return q->flags & SR_GUIDED ? GUIDED : PLAIN; }
+/* Free it, and tell its owner how it ended.  t NULL: the daemon did not say. */
+static void end_slot(struct engine *e, uint32_t i, int finish, const struct sr_token *t)
+{
+	void *owner = e->slot[i].owner;
+	bool pooled = e->slot[i].pooled;
+	uint32_t n = t && pooled && finish > 0 && t->end.n_tokens <= e->model.width ? t->end.n_tokens : 0;
+
+	if (t && t->place)
+		sr_vector(e->conn, t->place, e->vector, owner ? n : 0);
+	slot_free(e, i);
+	if (owner && pooled)
+		e->c.vector(owner, finish, t, e->vector, n);
+	else if (owner)
+		e->c.end(owner, finish, t);
+}
+
+static enum waiter_kind kind_of(const struct sr_request *q)
+{
+	return q->flags & (SR_GUIDED | SR_POOLED) ? LIMITED : PLAIN;
+}
 
 /* Put it into its tenant's queue for its kind. */
 static void enqueue(struct engine *e, uint32_t i)
@@ -204,7 +225,7 @@ static void connect_run(struct work *w)
 {
 	struct connect *t = (struct connect *)w;
 	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20,
-	                        .guides = ENGINE_GUIDED };
+	                        .guides = ENGINE_GUIDED, .vectors = ENGINE_VECTORS };
 
 	memcpy(o.name, t->name, sizeof(o.name));
 	t->result = sr_open(&t->conn, t->socket, &o);
@@ -260,8 +281,10 @@ static void connect_done(struct work *w)
 	e->wrong = false;
 	e->conn = t->conn;
 	free(t);
+	free(e->vector);
+	e->vector = calloc(e->model.width + 1, sizeof(*e->vector));
 	e->watch = (struct io_watch){ .fd = sr_fd(e->conn), .events = IO_IN, .fn = on_event, .ctx = e };
-	if (io_watch_add(e->io, &e->watch) < 0) {
+	if (!e->vector || io_watch_add(e->io, &e->watch) < 0) {
 		sr_close(e->conn);
 		e->conn = NULL;
 		retry_later(e);
@@ -302,7 +325,6 @@ static void lost(struct engine *e)
 {
 	struct sr_conn *conn = e->conn;
 	uint32_t n = e->n_slots;
-	void *owner;
 
 	if (!conn)
 		return;
@@ -317,10 +339,7 @@ static void lost(struct engine *e)
 	for (uint32_t i = 0; i < n; i++) {
 		if (e->slot[i].state == FREE)
 			continue;
-		owner = e->slot[i].owner;
-		slot_free(e, i);
-		if (owner)
-			e->c.end(owner, -ECONNRESET, NULL);
+		end_slot(e, i, -ECONNRESET, NULL);
 	}
 	e->backoff = RETRY_MIN;
 	retry_later(e);
@@ -339,8 +358,8 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	r = sr_submit(e->conn, &copy, &s->ticket);
 	e->no_room = r == -EAGAIN;
 	e->full = r == -EAGAIN || r == -EBUSY;
-	if (r == -EBUSY && kind == GUIDED && e->n_live < e->model.live) {
-		e->guided_full = true;       /* others may go */
+	if (r == -EBUSY && kind == LIMITED && e->n_live < e->model.live) {
+		e->limited_full = true;       /* others may go */
 		e->full = false;
 	}
 	if (r < 0)
@@ -350,7 +369,7 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	s->tenant->credit[kind] -= s->tenant->credit[kind] > 0;
 	if (!e->n_live++)
 		e->since = io_now();
-	s->guided = kind == GUIDED;
+	s->limited = kind == LIMITED;
 	if (s->guided)
 		e->c.submitted(s->owner);
 	return 0;
@@ -362,7 +381,7 @@ static bool may_go(const struct engine *e, const struct tenant *t, enum waiter_k
 {
 	uint64_t left = e->model.live > e->n_live ? e->model.live - e->n_live - 1 : 0;
 
-	if (kind == GUIDED && e->guided_full)
+	if (kind == LIMITED && e->limited_full)
 		return false;
 	return !(t->tight[kind] && !t->credit[kind]) && !tenant_over(t->id, t->live, left);
 }
@@ -374,7 +393,6 @@ static void pump(struct engine *e)
 {
 	struct waiter *w;
 	uint32_t i;
-	void *owner;
 	int r;
 
 	e->full = false;
@@ -393,10 +411,7 @@ static void pump(struct engine *e)
 			tenants_served(&e->tenants, w);
 			continue;
 		}
-		owner = e->slot[i].owner;
-		slot_free(e, i);
-		if (owner)
-			e->c.end(owner, r, NULL);
+		end_slot(e, i, r, NULL);
 	}
 }
 
@@ -446,11 +461,10 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 {
 	struct engine_slot *s = slot_of(e, t->user_data);
 	int finish = t->end.finish;
-	void *owner;
+	void *owner = s ? s->owner : NULL;
 
 	if (!s || s->state != LIVE)
 		return;
-	owner = s->owner;
 	if (t->kind != SR_END) {
 		begun(e, s);
 		if (owner)
@@ -458,13 +472,13 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		return;
 	}
 	if (finish == -EAGAIN && s->kept && owner && !s->cancelled) {
+		if (t->place)
+			sr_vector(e->conn, t->place, NULL, 0);
 		turned_away(e, (uint32_t)t->user_data);
 		return;
 	}
-	slot_free(e, (uint32_t)t->user_data);
-	e->c.preempted(e->c.ctx, preempted);
-	if (owner)
-		e->c.end(owner, finish == -EAGAIN ? -ECANCELED : finish, t);
+	e->c.preempted(e->c.ctx, t->place ? 0 : preempted);
+	end_slot(e, (uint32_t)t->user_data, finish == -EAGAIN ? -ECANCELED : finish, t);
 }
 
 /* Guides first: the daemon may wait for them. */
@@ -598,6 +612,8 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 		return -ENOMEM;
 	}
 	s->owner = owner;
+	s->guided = q->flags & SR_GUIDED;
+	s->pooled = q->flags & SR_POOLED;
 	s->n_prompt = q->n_prompt;
 	s->waits = true;
 	count(e, s->tenant, 1, q->n_prompt);
@@ -694,6 +710,7 @@ void engine_destroy(struct engine *e)
 		if (e->slot[i].state != FREE)
 			slot_free(e, i);
 	free(e->slot);
+	free(e->vector);
 	free((char *)e->c.socket);
 	free(e);
 }

@@ -9,8 +9,8 @@
  * Each tenant leaves some places, in the daemon and here, to others.  So if one tenant has thousands of
  * requests, another's request still goes to the daemon at once, whose scheduler is fair.
  *
- * The daemon grants fewer guided requests (SR_GUIDED) than requests.  Guided ones beyond that wait, and the
- * others pass them: each tenant has a queue for either kind.
+ * The daemon grants fewer guided and pooled requests (SR_GUIDED, SR_POOLED) than requests.  Those beyond that
+ * wait, and the others pass them: each tenant has a queue for either kind.
  *
  * The daemon ends a request with -EAGAIN to refuse it: its tenant's share there is full (wire.md).  The
  * request returns to its place in the queue.  It is submitted again when a request of its tenant has left
@@ -35,6 +35,7 @@ struct workers;
 #define ENGINE_LIVE  2048      /* the most requests in the daemon, if it grants them */
 #define ENGINE_QUEUE 8192      /* the most requests that wait here */
 #define ENGINE_GUIDED 512      /* the most guided requests in the daemon, if it grants them */
+#define ENGINE_VECTORS 256     /* the most pooled requests in the daemon, if it grants them */
 
 struct engine_config {
 	const char *socket;
@@ -46,6 +47,8 @@ struct engine_config {
 	 * -errno.  Both may call any function of this header. */
 	void (*token)(void *owner, const struct sr_token *t);
 	void (*end)(void *owner, int finish, const struct sr_token *t); /* t NULL: connection lost */
+	/* Instead of both, for a request with SR_POOLED: its n elements, valid during the call; 0: it failed. */
+	void (*vector)(void *owner, int finish, const struct sr_token *t, const float *vector, uint32_t n);
 	/* A request with SR_GUIDED went to the daemon, perhaps again: its guides are wanted from the first on.
 	 * It may call engine_guide() and engine_cancel(). */
 	void (*submitted)(void *owner);

@@ -44,6 +44,12 @@ static const struct route {
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_completions },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_messages },
 	{ "/v1/messages/count_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_messages },
+	{ "/v1/embeddings", POST, false, true, true, MAIN, pooled_embed, NULL },
+	{ "/score", POST, false, true, true, MAIN, pooled_score, NULL },
+	{ "/v1/score", POST, false, true, true, MAIN, pooled_score, NULL },
+	{ "/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
+	{ "/v1/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
+	{ "/v2/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
 	{ "/v1/models", GET, false, true, false, MAIN, get_models, NULL },
 	{ "/v1/models/{model}", GET, false, true, false, MAIN, get_model, NULL },
 	{ "/tokenize", POST, false, true, true, MAIN, tokenize, NULL },
@@ -138,6 +144,14 @@ static struct http_str path_of(const struct api *a, const struct http_request *r
 	return path;
 }
 
+/* A server makes tokens or vectors: only the routes of one of them are there. */
+static bool served(const struct api *a, const struct route *t)
+{
+	if (t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank)
+		return a->pools;
+	return !(t->dialect && a->pools);
+}
+
 static int route_of(const struct api *a, const struct http_request *r)
 {
 	struct http_str path = path_of(a, r);
@@ -147,6 +161,8 @@ static int route_of(const struct api *a, const struct http_request *r)
 		const char *known = route_path(&routes[i]);
 		size_t n = strcspn(known, "{");
 
+		if (!served(a, &routes[i]))
+			continue;
 		if (known[n] ? path.n > n && begins(path, known, n) : http_is(path, known))
 			break;
 	}
@@ -154,8 +170,11 @@ static int route_of(const struct api *a, const struct http_request *r)
 }
 
 /* The hint for an unknown path, or NULL. */
-static const char *instead_of(struct http_str path)
+static const char *instead_of(const struct api *a, struct http_str path)
 {
+	if (a->pools)
+		return http_is(path, "/pooling") || http_is(path, "/classify") || begins(path, "/v1/", 4) ?
+		       "This server makes vectors (--runner pooling): /v1/embeddings, /v1/score, /v1/rerank." : NULL;
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
 		size_t n = strlen(elsewhere[i].path);
 
@@ -439,7 +458,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 {
 	struct asked *q = exchange_ctx(x);
 	const struct route *route = q->route < N_ROUTES ? &routes[q->route] : NULL;
-	const char *instead = route ? NULL : instead_of(path_of(a, r));
+	const char *instead = route ? NULL : instead_of(a, path_of(a, r));
 	const struct http_str *coding = http_header(r, "content-encoding");
 	bool open, valid;
 

@@ -13,11 +13,13 @@
 #include "engine.h"
 #include "adapters/http/guided/grammars.h"
 #include "adapters/http/json/openai.h"
+#include "adapters/http/json/pooled.h"
 #include "origin.h"
 #include "shared.h"
 #include "worker.h"
 
 struct dialect;
+struct pooled_call;
 struct request;
 
 struct api {
@@ -52,6 +54,9 @@ struct api {
 	uint64_t metrics_at;                 /* and its time */
 
 	unsigned dropped;                    /* what the log has said was left out: bits of enum ask_dropped */
+	bool pools;                          /* answers are vectors and scores, not tokens (--runner pooling) */
+	struct pooled_model pooled;
+	struct pooled_call *pooled_calls;    /* the list of all live ones */
 	struct request *requests;            /* the list of all live ones */
 	unsigned n_requests;
 };
@@ -80,6 +85,12 @@ void api_look(struct api *a);                /* looks at the daemon's stats page
 void tokenize(struct api *a, struct exchange *x);
 void detokenize(struct api *a, struct exchange *x);
 void count_tokens(struct api *a, struct exchange *x); /* of a completion in the route's dialect */
+/* pooled.c */
+void pooled_embed(struct api *a, struct exchange *x);
+void pooled_score(struct api *a, struct exchange *x);
+void pooled_rerank(struct api *a, struct exchange *x);
+void pooled_vector(void *owner, int finish, const struct sr_token *t, const float *vector, uint32_t n);
+void pooled_destroy(struct api *a);          /* all calls, after workers_destroy */
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);

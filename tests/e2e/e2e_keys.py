@@ -10,6 +10,10 @@ TEXT = {"prompt": "a b c", "max_tokens": 1}
 ROUTES = {  # path: methods, needs a key, body of a POST, status with a right key
     "/v1/chat/completions": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
     "/v1/completions": ("POST", True, TEXT, 200),
+    "/v1/messages": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
+    "/v1/messages/count_tokens": ("POST", True, {"messages": [{"role": "user", "content": "a"}]}, 200),
+    "/": ("GET", False, None, 200),
+    "/api/hello": ("GET", False, None, 200),
     "/v1/models": ("GET", True, None, 200),
     "/v1/models/{model}": ("GET", True, None, 404),       # asked for a model that is not there
     "/tokenize": ("POST", True, {"prompt": "a"}, 200),
@@ -25,6 +29,7 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/v1/completions/render": ("POST", True, {}, 403),
     "/v1/chat/completions/render": ("POST", True, {}, 403),
 }
+VECTORS = ("/v1/embeddings", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank")
 KEY_FILE = "# keys\nka alice\nkb bob\n\nkc alice\nurgent carol min-priority=-10\n"
 NOBODY = 65534
 
@@ -90,12 +95,17 @@ def the_list_is_whole():
     def read(name):
         with open(os.path.join(HERE, "../adapters/http", name)) as f:
             return f.read()
+    def read_dialect(name):
+        agents = os.path.join("agents", name)
+        return read(agents if os.path.exists(os.path.join(HERE, "../adapters/http", agents)) else name)
     rows = re.findall(r'^\t\{ (NULL|"/[^"]*"), ([A-Z |]+), (true|false), .* (NULL|&dialect_\w+) \},$', read("routes.c"), re.M)
     there = {}
     for path, methods, is_open, dialect in rows:
         if path == "NULL":                    # a dialect has its path
-            path = re.search(r'\.path = ("[^"]*")', read(dialect[len("&dialect_"):] + ".c")).group(1)
+            path = re.search(r'\.path = ("[^"]*")', read_dialect(dialect[len("&dialect_"):] + ".c")).group(1)
         there[path.strip('"')] = (methods.replace(" | ", " "), is_open == "false")
+    vectors = {path: there.pop(path) for path in VECTORS}     # another kind of server has them: e2e_vectors.py
+    check(set(vectors.values()) == {("POST", True)}, f"routes of vectors need a key: {vectors}")
     check(there == {path: r[:2] for path, r in ROUTES.items()}, f"the routes are those of routes.c: {there}")
 
 

@@ -39,7 +39,7 @@ def wait_for(what, seconds, every=0.02):
     return None
 
 
-def make_model(path, *tokens, template=None):
+def make_model(path, *tokens, template=None, context=256):
     """A Llama of two layers, and a vocabulary of bytes, <end> and more special tokens: 257 and on."""
     os.mkdir(path)
     # GPT-2's names of bytes
@@ -51,7 +51,7 @@ def make_model(path, *tokens, template=None):
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
                    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                   "head_dim": 16, "vocab_size": 256 + len(added), "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+                   "head_dim": 16, "vocab_size": 256 + len(added), "max_position_embeddings": context, "rms_norm_eps": 1e-5,
                    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "eos_token_id": 256,
                    "torch_dtype": "bfloat16"}, f)
     with open(os.path.join(path, "tokenizer.json"), "w") as f:

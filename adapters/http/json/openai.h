@@ -161,6 +161,7 @@ void ask_free(struct ask *a);
 /* Parts of these two, each in its own file. */
 int  ask_json(json_t **out, const char *body, size_t n, struct problem *p);        /* json.c */
 int  ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p);   /* sampling.c */
+int  ask_priority(const struct ask *a, const struct ask_limits *l, struct problem *p); /* sampling.c */
 int  ask_model_known(const char *name, const struct ask_limits *l, struct problem *p); /* 0, -1: 404 */
 int  ask_chat_inputs(struct ask *a, const struct ask_limits *l, struct problem *p); /* chat.c */
 int  ask_tools(struct ask *a, const struct ask_limits *l, struct problem *p);      /* tools.c */

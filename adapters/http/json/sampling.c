@@ -295,6 +295,21 @@ static int request_id(const struct ask *a, struct problem *p)
 	return 0;
 }
 
+int ask_priority(const struct ask *a, const struct ask_limits *l, struct problem *p)
+{
+	if (a->priority && !l->priorities)
+		return problem_bad(p, "priority", "Got priority %s but priority scheduling is not enabled "
+		                   "(--scheduling-policy priority).", integer_text(a->priority).s);
+	if (a->priority > INT32_MAX || a->priority < INT32_MIN)
+		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
+		                   integer_text(a->priority).s);
+	if (a->priority < l->min_priority)
+		return problem_bad(p, "priority", "priority must be at least %lld, got %s: a lower one needs an API "
+		                   "key with a lower min-priority (--api-key-file).",
+		                   (long long)l->min_priority, integer_text(a->priority).s);
+	return 0;
+}
+
 int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
 	const struct ask_defaults *d = &l->defaults;
@@ -337,15 +352,7 @@ int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 	    stops(a, l, p) < 0 || bias(a, l, p) < 0 || allowed(a, l, p) < 0 || check_bad_words(a, p) < 0 ||
 	    request_id(a, p) < 0)
 		return -1;
-	if (a->priority && !l->priorities)
-		return problem_bad(p, "priority", "Got priority %s but priority scheduling is not enabled "
-		                   "(--scheduling-policy priority).", integer_text(a->priority).s);
-	if (a->priority > INT32_MAX || a->priority < INT32_MIN)
-		return problem_bad(p, "priority", "priority must fit in 32 bits, got %s.",
-		                   integer_text(a->priority).s);
-	if (a->priority < l->min_priority)
-		return problem_bad(p, "priority", "priority must be at least %lld, got %s: a lower one needs an API "
-		                   "key with a lower min-priority (--api-key-file).",
-		                   (long long)l->min_priority, integer_text(a->priority).s);
+	if (ask_priority(a, l, p) < 0)
+		return -1;
 	return 0;
 }

@@ -42,6 +42,7 @@ static struct {
 	int fd;
 	int doing[2];                  /* as told since the last sr_open */
 	int guided_room;               /* guided submits that will be taken */
+	uint64_t places;               /* given back by sr_vector() */
 	int n_guides;
 	uint32_t guide_ticket, waits_for; /* of the last sr_guide(), sr_arm() */
 } toy;
@@ -135,11 +136,22 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 	return n;
 }
 
+int sr_vector(struct sr_conn *c, uint32_t place, float *out, uint32_t n)
+{
+	assert_true(c == (struct sr_conn *)&connection && place >= 1 && place <= 64);
+	toy.places |= 1ull << (place - 1);
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = (float)place + (float)i;
+	return 0;
+}
+
 int sr_gather(struct sr_token *t, const struct sr_record *r)
 {
 	*t = (struct sr_token){ .user_data = r->user_data, .kind = r->kind, .id = r->u.token.id };
-	if (r->kind == SR_END)
+	if (r->kind == SR_END) {
 		t->end = r->u.end;
+		t->place = r->was & SR_POOLED ? r->place : 0;
+	}
 	return 1;
 }
 
@@ -192,12 +204,22 @@ static void on_end(void *o, int finish, const struct sr_token *t)
 	w->finish = finish;
 }
 
+static void on_vector(void *o, int finish, const struct sr_token *t, const float *vector, uint32_t n)
+{
+	struct owner *w = o;
+
+	assert_int_equal(n, finish > 0 ? 2 : 0);
+	assert_true(!n || (vector[0] == (float)t->place && vector[1] == (float)t->place + 1));
+	w->ends++;
+	w->finish = finish;
+}
+
 static uint32_t granted = 64;
 
 static void begin(int open_result)
 {
 	const struct engine_config c = { .socket = "/toy", .name = "test", .token = on_token,
-	                                 .end = on_end, .preempted = on_preempted,
+	                                 .end = on_end, .vector = on_vector, .preempted = on_preempted,
 	                                 .submitted = on_submitted, .drawn = on_drawn,
 	                                 .max_requests = 90, .max_tokens = 45 };
 
@@ -205,6 +227,7 @@ static void begin(int open_result)
 	toy.open_result = open_result;
 	toy.model.context = 100;
 	toy.model.live = granted;
+	toy.model.width = 2;
 	preempted_sum = 0;
 	assert_int_equal(io_create(&io, 0), 0);
 	assert_int_equal(engine_create(&e, io, NULL, &c), 0);
@@ -288,6 +311,32 @@ static void doing_is_told(void **state)
 	for (int i = 0; i < 200 && !engine_model(e); i++)
 		io_sleep(io, io_now() + 20 * MS);
 	assert_true(toy.doing[SR_ARRIVING] == 1 && toy.doing[SR_PREPARING] == 0); /* the next one's word */
+	finish();
+}
+
+/* Each place is given back: of a vector, of a failure, of a request that its owner dropped. */
+static void vectors(void **state)
+{
+	static int32_t one = 1;
+	const struct sr_request q = { .size = sizeof(q), .prompt = &one, .n_prompt = 1, .flags = SR_POOLED };
+	struct owner o[3] = { { 0 } };
+	uint64_t h[3];
+
+	(void)state;
+	begin(0);
+	toy.room = 3;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(engine_submit(e, &q, &o[i], &h[i]), 0);
+	engine_drop(e, h[2]);
+	for (uint16_t i = 0; i < 3; i++)
+		toy.out[toy.n_out++] = (struct sr_record){ .kind = SR_END, .user_data = toy.user[i], .was = SR_POOLED,
+			.place = (uint16_t)(i + 1), .u.end = { .finish = i == 1 ? -EIO : SR_STOP, .n_tokens = i == 1 ? 0 : 2 } };
+	wake();
+	assert_true(o[0].ends == 1 && o[0].finish == SR_STOP);
+	assert_true(o[1].ends == 1 && o[1].finish == -EIO);
+	assert_int_equal(o[2].ends, 0);
+	assert_int_equal(toy.places, 7);
+	assert_int_equal(submit(&one, &o[2], &h[2]), 0);
 	finish();
 }
 
@@ -562,7 +611,7 @@ static void wrong_vocabulary(void **state)
 	memset(&toy, 0, sizeof(toy));
 	{
 		const struct engine_config c = { .socket = "/toy", .vocab_hash = { 1 }, .token = on_token,
-		                                 .end = on_end, .preempted = on_preempted };
+		                                 .end = on_end, .vector = on_vector, .preempted = on_preempted };
 
 		assert_int_equal(io_create(&io, 0), 0);
 		assert_int_equal(engine_create(&e, io, NULL, &c), 0);
@@ -703,7 +752,7 @@ static void refused_guided_are_passed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(room_and_order), cmocka_unit_test(guided),
+		cmocka_unit_test(vectors), cmocka_unit_test(room_and_order), cmocka_unit_test(guided),
 		cmocka_unit_test(guided_are_passed), cmocka_unit_test(guided_wait_for_places),
 		cmocka_unit_test(refused_guided_are_passed), cmocka_unit_test(tenants_in_turn),
 		cmocka_unit_test(shares_of_places),

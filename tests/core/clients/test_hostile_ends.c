@@ -408,7 +408,7 @@ static size_t grab(void **page, size_t n, size_t bytes)
  * pages that cannot be filled again are found before the daemon reads them. */
 static void R14_huge_pages_taken_away(void **state)
 {
-	struct sr_shape big = { 1024, 4096, 1 << 20, 0 };
+	struct sr_shape big = { 1024, 4096, 1 << 20, 0, 0 };
 	long before = pool(-1);
 	void *grabbed[64];
 	size_t n;
