@@ -350,6 +350,8 @@ static void describe_in_page(struct daemon *d)
 	st->block_tokens = (uint64_t)l->block_tokens;
 	st->n_blocks = (uint64_t)l->n_blocks;
 	st->n_host_blocks = (uint64_t)l->n_host_blocks;
+	st->kv_tokens = (uint64_t)d->plan.kv_tokens;
+	st->kv_groups = (uint64_t)l->n_groups;
 	st->max_model_len = (uint64_t)d->plan.context;
 	st->weights_bytes = (uint64_t)d->plan.need.weights;
 	st->kv_bytes = (uint64_t)d->plan.kv_bytes;

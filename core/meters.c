@@ -61,6 +61,8 @@ void meters_count(struct meters *m, uint64_t now)
 	count_time(m, now);
 	show_axes(m, s.why, now >= m->minute_at);
 	kv_stats(m->kv, &k);
+	m->counters->window_blocks = k.slid;
+	m->counters->window_misses = k.missed * m->st->block_tokens;
 	clients_stats(m->cl, &c);
 	st->running = (uint64_t)s.running;
 	st->waiting = (uint64_t)s.waiting;

@@ -524,10 +524,10 @@ static void describe_groups(struct planning *p)
 		full += l->group[g].window == 0;
 	if (l->n_groups == 1 && full)
 		return;
-	say(o, "  %-12s %8d      of %d layers, %d of them look back at everything; %d places are padding\n",
-	    "KV groups", l->n_groups, l->group[0].layers, full, padding);
-	say(o, "  %-12s %8d      blocks for a request of %d tokens: %.1f %% of what all of all layers takes\n", "",
-	    blocks, o->context, 100.0 * (double)blocks * (double)o->need.per_block / (double)whole);
+	say(o, "  %-12s %8d      of up to %d layers, %d with all tokens, %d with a window's; %d places are padding\n",
+	    "KV groups", l->n_groups, l->group[0].layers, full, l->n_groups - full, padding);
+	say(o, "  %-12s %8d      blocks for a request of %d tokens: %.1f %% of the bytes that all tokens of all layers "
+	    "take\n", "", blocks, o->context, 100.0 * (double)blocks * (double)o->need.per_block / (double)whole);
 }
 
 static void describe(struct planning *p)
@@ -553,8 +553,9 @@ static void describe(struct planning *p)
 	say_bytes(o, "batches", n->pinned);
 	say(o, "rows, commands and results; masks of %d guided answers (--max-guided-seqs)\n", l->masks / 2);
 	say_bytes(o, "KV cache", o->kv_bytes);
-	say(o, "%d blocks of %d tokens, %.1f KiB a token in %s (%s)\n", l->n_blocks, l->block_tokens,
-	    (double)n->per_block / l->block_tokens / 1024, kv_name[l->kv_type], why_kv(p));
+	say(o, "%d blocks of %d tokens, %.1f KiB a token%s in %s (%s)\n", l->n_blocks, l->block_tokens,
+	    (double)n->per_block / l->block_tokens / 1024, l->n_groups > 1 ? " and group" : "",
+	    kv_name[l->kv_type], why_kv(p));
 	describe_groups(p);
 	if (l->n_host_blocks) {
 		say_bytes(o, "host tier", o->tier_bytes);

@@ -22,7 +22,7 @@ struct plan {
 	int64_t tier_bytes;           /* KV blocks in host memory */
 	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
-	char    text[2048];           /* the sum, one item a line, for the log and slipring show */
+	char    text[3072];           /* the sum, one item a line, for the log and slipring show */
 };
 
 /* 0, or -ENOMEM / -EINVAL and one sentence that names a value which would fit. */

@@ -115,7 +115,7 @@ static void print_text(struct show *s)
 	printf("\n");
 	if (!s->no_plan[0])
 		printf("  KV cache      %lld bytes a token\n",
-		       (long long)(s->plan.need.per_block / s->plan.limits.block_tokens));
+		       (long long)(s->plan.whole_block / s->plan.limits.block_tokens));
 	if (s->tensors)
 		show_each_tensor(m, print_tensor, NULL);
 	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan
@@ -128,12 +128,14 @@ static json_t *plan_json(const struct show *s)
 
 	if (s->no_plan[0])
 		return json_pack("{s:s}", "error", s->no_plan);
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:{s:i, s:i, s:I}, s:f}",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, "
+	                 "s:{s:i, s:i, s:I}, s:f}",
 	                 "weights_bytes", (json_int_t)p->need.weights, "activation_bytes",
 	                 (json_int_t)p->need.scratch,
 	                 "slot_bytes", (json_int_t)p->need.slots, "batch_bytes", (json_int_t)p->need.pinned,
 	                 "kv_bytes", (json_int_t)p->kv_bytes,
-	                 "kv_bytes_per_token", (json_int_t)(p->need.per_block / p->limits.block_tokens),
+	                 "kv_bytes_per_token", (json_int_t)(p->whole_block / p->limits.block_tokens),
+	                 "kv_block_bytes", (json_int_t)p->need.per_block, "kv_groups", p->limits.n_groups,
 	                 "num_gpu_blocks", p->limits.n_blocks, "block_size", p->limits.block_tokens,
 	                 "max_model_len", p->context, "max_num_seqs", p->max_seqs,
 	                 "max_num_batched_tokens", p->batch_tokens, "knob_ceiling",

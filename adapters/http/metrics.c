@@ -271,7 +271,7 @@ static void cache_config(struct scrape *s, const struct api *a)
 	out_fmt(s->o, "\",kv_cache_memory_bytes=\"%llu\",kv_cache_size_tokens=\"%llu\","
 	        "num_cpu_blocks=\"%llu\","
 	        "num_gpu_blocks=\"%llu\",prefix_caching_hash_algo=\"xxhash\"} 1.0\n",
-	        (unsigned long long)p->kv_bytes, (unsigned long long)(p->n_blocks * p->block_tokens),
+	        (unsigned long long)p->kv_bytes, (unsigned long long)p->kv_tokens,
 	        (unsigned long long)p->n_host_blocks, (unsigned long long)p->n_blocks);
 }
 
@@ -310,6 +310,7 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
 	counted(s, "slipring_");
+	one(s, "slipring_kv_groups", "gauge", "Groups of layers that share KV blocks.", (double)p->kv_groups);
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
 	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");

@@ -49,6 +49,12 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(steps, .metric = "slipring_steps_total", .help = "Batches computed.") \
 	X(prefix_waits, .metric = "slipring_prefix_waits_total", \
 	  .help = "Steps that prompts waited for another to compute what they begin with.") \
+	/* of layers that look back at a window only: blocks given back as they left it; prompt tokens that other \
+	 * layers had cached, but these no longer */ \
+	X(window_blocks, .metric = "slipring_window_blocks_total", \
+	  .help = "KV blocks given back because they left their layers' window.") \
+	X(window_misses, .metric = "slipring_window_misses_total", \
+	  .help = "Prompt tokens that were cached, but for the layers with a window.") \
 	X(sleeps, .metric = "slipring_sleeps_total", .help = "Times that the daemon slept.") \
 	/* requests that were taken and whose answers are guided; guides taken, also those that were ignored */ \
 	X(guided, .metric = "slipring_guided_requests_total", .help = "Requests with a guided answer.") \

@@ -21,7 +21,7 @@
 #include "core/instance/counters.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 8u
+#define STATS_VERSION 9u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -78,6 +78,8 @@ struct stats_page {
 	/* configuration, for cache_config_info and tools; max_num_seqs, max_batch_tokens: current knobs */
 	uint64_t block_tokens, n_blocks, n_host_blocks, max_model_len, max_num_seqs, max_batch_tokens;
 	uint64_t weights_bytes, kv_bytes;
+	uint64_t kv_tokens;           /* of requests of max_model_len, for which the blocks are enough */
+	uint64_t kv_groups;           /* of layers that share blocks; 1 = all of them */
 	double   gpu_memory_utilization;
 	uint32_t prefix_caching;
 	char     kv_dtype[16];

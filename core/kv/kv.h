@@ -102,6 +102,7 @@ struct kv_stats {
 	int32_t  n_free, n_cached, n_held, n_host_free, n_host_cached;
 	uint64_t lookups, hit_blocks, host_hits, evictions, copies_in, copies_out;
 	uint64_t slid;        /* blocks that left a window, but for those of units */
+	uint64_t missed;      /* blocks of prefixes that full groups had and windows did not */
 };
 
 /* 0, -EINVAL, -ENOMEM.  One allocation. */

@@ -128,8 +128,10 @@ static void match_groups(struct kv *kv, struct kv_table *t, int32_t n)
 {
 	int32_t full = t->n, end = match_end(kv, t, n, &full);
 
-	if (full > end && !has_window(kv, 0))
+	if (full > end && !has_window(kv, 0)) {
 		t->fork = full;
+		kv->stats.missed += (uint64_t)(full - end);
+	}
 	kv_slide(kv, t, end * kv->cfg.block_tokens);
 	for (; t->n < end; t->n++) {
 		const int32_t *id = ids_at(kv, t, t->n);

@@ -287,17 +287,19 @@ static void say_page(struct sheet *s, const struct top_view *v)
 {
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
-	char hits[32] = "-", t[6][24], lost[120];
+	char hits[32] = "-", groups[32] = "", t[6][24], lost[120];
 
 	s->n = 0;
 	say_state(s, v);
 	if (!isnan(f->hit_rate))
 		snprintf(hits, sizeof(hits), "%.1f %%", f->hit_rate * 100);
-	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks   prefix hits "
+	if (p->kv_groups > 1)
+		snprintf(groups, sizeof(groups), " in %llu groups", (unsigned long long)p->kv_groups);
+	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks%s   prefix hits "
 	          "%s   clients %llu", (unsigned long long)p->running, (long long)p->knob[KNOB_MAX_NUM_SEQS],
 	          (unsigned long long)p->waiting,
 	          p->n_blocks ? 100.0 * (double)p->blocks_used / (double)p->n_blocks : 0.0,
-	          (unsigned long long)p->n_blocks, hits, (unsigned long long)p->clients);
+	          (unsigned long long)p->n_blocks, groups, hits, (unsigned long long)p->clients);
 	sheet_add(s, false, "prompt %.1f tokens/s   generated %.1f tokens/s   requests %.2f/s   steps %.1f/s "
 	          "%s", f->prompt_per_s, f->generated_per_s, f->requests_per_s, f->steps_per_s,
 	          say_lost(lost, sizeof(lost), &f->n));

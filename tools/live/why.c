@@ -447,6 +447,9 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	if (f->n.prefix_waits)
 		printf("  Prompts waited %llu steps in all for others to compute the same beginning.\n",
 		       (unsigned long long)f->n.prefix_waits);
+	if (f->n.window_misses)
+		printf("  %llu prompt tokens were cached, but not by layers with a window, which keep the ends of "
+		       "prompts and answers.\n", (unsigned long long)f->n.window_misses);
 	for (int i = BOUND_HOST; i < N_BOUND; i++)
 		most = v->bound_share[i] > v->bound_share[most] ? i : most;
 	if (idle > v->bound_share[most])
@@ -483,6 +486,7 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	json_object_set_new(j, "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) :
 	                    json_null());
 	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->n.prefix_waits));
+	json_object_set_new(j, "window_misses", json_integer((json_int_t)f->n.window_misses));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);

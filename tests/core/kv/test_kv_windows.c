@@ -192,6 +192,7 @@ static void test_units(void **state)
 static void test_fork(void **state)
 {
 	struct kv *kv = make(200);
+	struct kv_stats st;
 	struct text x;
 
 	(void)state;
@@ -201,6 +202,8 @@ static void test_fork(void **state)
 		assert_int_equal(serve(kv, &x, 800, 810), i < 2 ? 0 : 320);
 		assert_int_equal(held(kv), 0);
 	}
+	kv_stats(kv, &st);
+	assert_int_equal(st.missed, 320 / B);        /* by the second */
 	kv_destroy(kv);
 }
 
