@@ -531,7 +531,7 @@ static const char *attention(const int32_t *context, int n, double *t)
 	for (int s = 0; s < n; s++)
 		add_row(a, s, context[s] - 1, 1, 5);
 	launch_and_wait(0); /* its lists stay on the device */
-	*t = timed([&] { attend(&b->d, l++ % b->m.n_layers, &b->m.kind[0], n); });
+	*t = timed([&] { attend(&b->d, l++ % b->m.n_layers, &b->m.kind[0], NULL, n); });
 	return NULL;
 }
 

@@ -580,7 +580,7 @@ static int wait_for(struct sr_backend *b, int i)
 static void fill_step(struct sr_batch *b, int slot, int first, int32_t token)
 {
 	clear(b);
-	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, 1, 0, {}, 0 };
+	b->row[b->n_rows++] = (struct sr_row){ slot, first, 1, token == SR_LAST ? SR_LAST : 0, 0, 0, 1, 0, 0, 0, 0 };
 	if (token != SR_LAST)
 		b->token[b->n_ids++] = token;
 	b->n_tokens = b->n_results = 1;

@@ -82,7 +82,7 @@ static void test_round(void **state)
 		for (int i = 0; i < 24; i++) {
 			float back[96];
 
-			types_dequant(SR_Q4_1, 96, rows + (size_t)i * repack_row_bytes(96), back);
+			types_dequant(SR_Q4_1, 96, rows + (size_t)i * repack_row_bytes(&t), back);
 			for (int j = 0; j < 96; j++) {
 				float s = f32_of_f16(a.scale[(i * 96 + j) / groups[g]]);
 
