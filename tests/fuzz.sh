@@ -9,6 +9,7 @@ for f in "$build"/tests/fuzz_*; do
 	mkdir -p "$build/corpus/$name"
 	seeds=$(dirname "$0")/data/$name
 	[ -d "$seeds" ] || seeds=
+	[ "$name" != fuzz_model ] || python3 "$(dirname "$0")/models/fuzz_seeds.py" "$build/corpus/$name" || failed=$((failed + 1))
 	echo "$name: $seconds s"
 	if timeout -k 10 $((seconds + 60)) "$f" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
 	   -print_final_stats=1 -artifact_prefix="$build/$name-" "$build/corpus/$name" $seeds \

@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,54 +11,88 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static char dir[] = "/tmp/slipring-fuzz-model-XXXXXX", config[100];
+static char dir[] = "/tmp/slipring-fuzz-model-XXXXXX", config[100], part[2][100];
 
 static void gone(void)
 {
 	unlink(config);
+	unlink(part[0]);
+	unlink(part[1]);
 	rmdir(dir);
 }
 
 static void inside(const struct sr_tensor *t, uint64_t file)
 {
-	if (t->type != SR_NONE && (t->data.offset > file || t->data.bytes > file - t->data.offset ||
-	                           !t->name))
+	struct sr_stored last;
+
+	if (t->type == SR_NONE)
+		return;
+	last = sr_stored_of(t, t->count > 1 ? t->count - 1 : 0);
+	if (last.data.offset > file || last.data.bytes > file - last.data.offset || !t->name)
 		abort();
 }
 
-/* The first byte: 0 a GGUF file, else config.json of a directory without weights. */
+/* A file of these bytes, and `more` zeros behind them that take no place. */
+static void write_file(const char *path, const uint8_t *p, size_t n, off_t more)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fwrite(p, 1, n, f) != n || fflush(f) || ftruncate(fileno(f), (off_t)n + more))
+		abort();
+	fclose(f);
+}
+
+#define ZEROS ((off_t)4 << 20)       /* room for the tensors of a head that has none of their bytes */
+
+/* The first byte: 0 a GGUF file, 1 the head of one, 2 two parts, of which the first is as long as the next two
+ * bytes say; else config.json of a directory without weights. */
+static int open_form(struct model **md, const uint8_t *p, size_t n, uint64_t *file, char *err, size_t errlen)
+{
+	size_t first = n > 2 ? (size_t)p[1] | (size_t)p[2] << 8 : 0;
+
+	*file = n - 1 + (p[0] ? ZEROS : 0);
+	switch (p[0]) {
+	case 0: case 1:
+		unlink(part[1]);
+		write_file(part[0], p + 1, n - 1, p[0] ? ZEROS : 0);
+		return model_open(md, part[0], err, errlen);
+	case 2:
+		if (n < 3 || first > n - 3)
+			first = 0;
+		n = n < 3 ? 3 : n;
+		write_file(part[0], p + 3, first, ZEROS);
+		write_file(part[1], p + 3 + first, n - 3 - first, ZEROS);
+		return model_open(md, part[0], err, errlen);
+	default:
+		write_file(config, p + 1, n - 1, 0);
+		*file = UINT64_MAX;
+		return model_open_dummy(md, dir, err, errlen);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	static int file = -1;
 	struct model *md;
-	char err[1000] = "", path[64];
+	char err[1000] = "";
+	uint64_t file;
 	int rc;
 
-	if (file < 0) {
-		file = memfd_create("gguf", 0);
+	if (!config[0]) {
 		if (!mkdtemp(dir))
 			abort();
 		snprintf(config, sizeof(config), "%s/config.json", dir);
+		for (int i = 0; i < 2; i++)
+			snprintf(part[i], sizeof(part[i]), "%s/m-%05d-of-00002.gguf", dir, i + 1);
 		atexit(gone);
 	}
 	if (!n)
 		return 0;
-	if (p[0]) {
-		FILE *f = fopen(config, "w");
-
-		fwrite(p + 1, 1, n - 1, f);
-		fclose(f);
-		rc = model_open_dummy(&md, dir, err, sizeof(err));
-	} else {
-		if (ftruncate(file, 0) < 0 || pwrite(file, p + 1, n - 1, 0) != (ssize_t)n - 1)
-			abort();
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-		rc = model_open(&md, path, err, sizeof(err));
-	}
+	rc = open_form(&md, p, n, &file, err, sizeof(err));
 	if (rc == 0) {
-		for (int32_t l = 0; l < md->m.n_layers && !p[0]; l++) {
-			inside(&md->m.layer[l].q, n - 1);
-			inside(&md->m.layer[l].down, n - 1);
+		for (int32_t l = 0; l < md->m.n_layers && file < UINT64_MAX; l++) {
+			inside(&md->m.layer[l].q, file);
+			inside(&md->m.layer[l].down, file);
+			inside(&md->m.layer[l].expert_down, file);
 		}
 		if (md->n_eos < 0 || md->n_eos > MODEL_EOS_MAX ||
 		    md->m.kind[0].n_heads % md->m.kind[0].n_kv_heads || md->m.kind[0].rope.dims % 2)
