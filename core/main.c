@@ -214,6 +214,7 @@ static int open_backend(struct daemon *d)
 	if (load_create(&d->loading.load, d->loop.io, d->model->file, d->model->n_files, on_loaded, d, d->err,
 	                sizeof(d->err)) < 0)
 		return fail(d, "cannot load the model");
+	model_serve(d->model, d->plan.context);
 	r = d->loop.ops->open(&d->loop.b, &d->model->m, load_source(d->loading.load), &d->plan.limits, d->err,
 	                 sizeof(d->err));
 	if (r < 0 && *load_error(d->loading.load)) /* it names file, offset and reason */

@@ -541,6 +541,8 @@ static void describe(struct planning *p)
 	    (double)n->total / GIB);
 	say_bytes(o, "weights", n->weights);
 	say(o, "stored as %s\n", p->m->stored);
+	if (p->m->left_out[0])
+		say(o, "  not read: %s\n", p->m->left_out);
 	say_bytes(o, "activations", n->scratch);
 	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.n_vocab);
 	if (n->graphs) {

@@ -1,17 +1,217 @@
 /* models/families.c - the families of models that run, a row each: their names, and what their layers have
- * beyond the plain llama's.  A family whose parts are all known to kernels/ needs nothing but a row, a test
- * and a word in docs/model.md. */
+ * beyond the plain llama's.  A family whose parts are all known to kernels/ needs nothing but a row, a reader
+ * of its own settings if it has some, a recorded model in tests/models and a word in docs/model.md.
+ *
+ * A reader runs when sizes, rope and windows are known: kind[0] is that of layers that attend to all, kind[1]
+ * that of layers with a window.  A key that nobody reads is checked by keys.c.
+ */
 #include "impl.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-const struct model_family model_families[MODEL_FAMILIES] = {
-	{ "LlamaForCausalLM",   "llama",   "llama", UNTIED,            WINDOW_NEVER, true },
-	{ "MistralForCausalLM", "mistral", NULL,    UNTIED,            WINDOW_ALL,   false },
-	{ "Qwen2ForCausalLM",   "qwen2",   "qwen2", UNTIED | QKV_BIAS, WINDOW_ASKED, false },
-	{ "Qwen3ForCausalLM",   "qwen3",   "qwen3", UNTIED | QK_NORM,  WINDOW_ASKED, false },
+/* ---- readers ------------------------------------------------------------------------------------ */
+
+/* Embeddings times sqrt(D).  transformers rounds it to the type of the weights, llama.cpp does not, nor do we. */
+static int read_gemma(struct opening *o)
+{
+	o->m->embed_scale = sqrtf((float)o->m->d_model);
+	return 0;
+}
+
+/* 1 / sqrt(query_pre_attn_scalar).  A GGUF does not have it: it is the width of a head, but in the 27B models,
+ * which are known by their number of layers, D / H; as in llama.cpp. */
+static int gemma_scale(struct opening *o, int32_t layers_of_27b)
+{
+	struct sr_model *m = o->m;
+	float of = (float)m->kind[0].head_dim;
+	int rc;
+
+	if (o->g && m->n_layers == layers_of_27b)
+		of = (float)m->d_model / (float)m->kind[0].n_heads;
+	rc = model_float(o, (struct setting){ "", "query_pre_attn_scalar" }, 1, 1e5, &of);
+	m->kind[0].scale = m->kind[1].scale = 1 / sqrtf(of);
+	return rc < 0 ? rc : 0;
+}
+
+static int read_gemma2(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	float scores = o->g ? 50 : 0, logits = o->g ? 30 : 0;   /* as llama.cpp; config.json: the row's defaults */
+	int rc;
+
+	if ((rc = model_float(o, (struct setting){ "attn_logit_softcapping", "attn_logit_softcapping" }, 0, 1e6,
+	                      &scores)) < 0 ||
+	    (rc = model_float(o, (struct setting){ "final_logit_softcapping", "final_logit_softcapping" }, 0, 1e6,
+	                      &logits)) < 0)
+		return rc;
+	m->kind[0].cap = m->kind[1].cap = scores;
+	m->logit_cap = logits;
+	read_gemma(o);
+	return gemma_scale(o, 46);
+}
+
+/* Layers with a window have a rope of their own: rope_parameters says so, or rope_local_base_freq. */
+static int read_gemma3(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	float theta = 10000;
+	int rc = model_float(o, (struct setting){ "rope.freq_base_swa", "rope_local_base_freq" }, 2, 1e12, &theta);
+
+	if (rc < 0 || (rc = model_int(o, (struct setting){ "context_length", "max_position_embeddings" }, 1, 1 << 28,
+	                              &m->context)) < 0) /* rope's factor does not make it longer */
+		return rc;
+	if (!o->rope[1].obj)
+		m->kind[1].rope = (struct sr_rope){ .dims = m->kind[0].head_dim, .context = m->context,
+		                                    .theta = theta, .factor = 1, .magnitude = 1 };
+	m->embed_scale = sqrtf((float)m->d_model);
+	if (!o->g && ((rc = model_must(o, "attn_logit_softcapping", "0")) != 0 ||
+	              (rc = model_must(o, "final_logit_softcapping", "0")) != 0))
+		return rc;
+	return gemma_scale(o, 62);
+}
+
+/* If there are windows at all, layers without one do not rotate. */
+static int read_no_rope(struct opening *o)
+{
+	if (o->m->kind[1].window)
+		o->m->kind[0].rope = (struct sr_rope){ .kind = SR_ROPE_NONE };
+	return 0;
+}
+
+static int read_exaone4(struct opening *o)
+{
+	int rc = model_must(o, "sliding_window_pattern", "LLLG|4");
+
+	return rc ? rc : read_no_rope(o);
+}
+
+static int read_cohere2(struct opening *o)
+{
+	float logits = 1;
+	int rc = model_float(o, (struct setting){ "logit_scale", "logit_scale" }, 1e-4, 1e4, &logits);
+
+	if (rc < 0 || (rc = model_must(o, "use_gated_activation", "true")) != 0 ||
+	    (rc = model_must(o, "use_parallel_block", "true")) != 0 || (rc = model_must(o, "rotary_pct", "1")) != 0)
+		return rc;
+	o->m->norm.mul = logits;
+	return read_no_rope(o);
+}
+
+/* no_rope_layers[l] is 1 where rope is used.  Without the list, every 4th layer does not rotate. */
+static int read_smollm3(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	const json_t *list = model_ask(o, o->config, "no_rope_layers");
+	int32_t each = 4, rc;
+
+	if ((rc = model_int(o, (struct setting){ "", "no_rope_layer_interval" }, 1, LAYERS_MAX, &each)) < 0 ||
+	    (o->config && (rc = model_must(o, "use_sliding_window", "false")) != 0))
+		return rc;
+	if (list && json_array_size(list) != (size_t)m->n_layers)
+		return model_fail(o, -EINVAL, "no_rope_layers is no list of %d numbers, one a layer", m->n_layers);
+	m->kind[1].rope = (struct sr_rope){ .kind = SR_ROPE_NONE };
+	for (int32_t l = 0; l < m->n_layers; l++)
+		m->layer[l].kind = list ? json_integer_value(json_array_get(list, (size_t)l)) == 0
+		                        : (l + 1) % each == 0;
+	return 0;
+}
+
+/* Queries grow warmer with the position.  In a GGUF the magnitude of yarn has a key of its own. */
+static int read_ministral3(struct opening *o)
+{
+	const char *of = o->rope[0].of;
+	const json_t *beta = o->rope[0].obj ? model_ask(o, o->rope[0].obj, "llama_4_scaling_beta") : NULL;
+	struct sr_attn *kind = &o->m->kind[0];
+	float all = 0;
+	int rc = 0;
+
+	if (beta && (!json_is_number(beta) || !(json_number_value(beta) >= 0 && json_number_value(beta) <= 100)))
+		return model_fail(o, -EINVAL, "%s.llama_4_scaling_beta is no number from 0 to 100", of);
+	kind->heat = (float)json_number_value(beta);
+	if (o->g && ((rc = model_float(o, (struct setting){ "attention.temperature_scale", "" }, 0, 100,
+	                               &kind->heat)) < 0 ||
+	             (rc = model_float(o, (struct setting){ "rope.scaling.yarn_log_multiplier", "" }, 0, 100,
+	                               &all)) < 0))
+		return rc;
+	if (all > 0 && kind->rope.kind == SR_ROPE_YARN)
+		kind->rope.magnitude = model_mscale(kind->rope.factor, 1) / model_mscale(kind->rope.factor, all);
+	kind->heat_from = kind->rope.context;
+	return 0;
+}
+
+static int read_seed(struct opening *o)
+{
+	bool out = false;
+	int rc = model_bool(o, (struct setting){ "", "attention_out_bias" }, &out);
+
+	o->has |= out ? O_BIAS : 0;
+	return rc < 0 ? rc : 0;
+}
+
+/* Norms of q and k come after rope.  The dynamic scaling is one of theta, fixed: in a GGUF it is done. */
+static int read_hunyuan(struct opening *o)
+{
+	struct sr_attn *kind = &o->m->kind[0];
+
+	kind->qk_norm = SR_QK_LATE;
+	return o->config ? model_must(o, "use_qk_norm", "true") : 0;
+}
+
+/* ---- the rows ----------------------------------------------------------------------------------- */
+
+#define GEMMA_DEFAULTS "\"tie_word_embeddings\":true,\"head_dim\":256,\"rms_norm_eps\":1e-6,"
+static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_tanh\"}",
+	gemma2[] = "{" GEMMA_DEFAULTS "\"query_pre_attn_scalar\":256,\"sliding_window\":4096,"
+		"\"attn_logit_softcapping\":50,\"final_logit_softcapping\":30}",
+	gemma3[] = "{" GEMMA_DEFAULTS "\"query_pre_attn_scalar\":256,\"sliding_window\":4096,\"rope_theta\":1e6,"
+		"\"vocab_size\":262208,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
+		"\"max_position_embeddings\":131072}",
+	tied[] = "{\"tie_word_embeddings\":true}";
+
+const struct model_family model_families[] = {
+	{ .class = "LlamaForCausalLM", .type = "llama", .gguf = "llama", .has = UNTIED | MAY_FFN_BIAS, .pairs = true },
+	{ .class = "MistralForCausalLM", .type = "mistral", .has = UNTIED, .windows = WINDOW_ALL },
+	{ .class = "Qwen2ForCausalLM", .type = "qwen2", .gguf = "qwen2", .has = UNTIED | QKV_BIAS,
+	  .windows = WINDOW_ASKED },
+	{ .class = "Qwen3ForCausalLM", .type = "qwen3", .gguf = "qwen3", .has = UNTIED | QK_NORM,
+	  .windows = WINDOW_ASKED },
+	{ .class = "GemmaForCausalLM", .type = "gemma", .gguf = "gemma", .has = UNTIED | LESS_ONE, .act = SR_GELU_TANH,
+	  .defaults = gemma, .read = read_gemma },
+	{ .class = "Gemma2ForCausalLM", .type = "gemma2", .gguf = "gemma2", .has = UNTIED | LESS_ONE | POST_NORM,
+	  .windows = WINDOW_SOME, .full_each = 2, .act = SR_GELU_TANH, .act_key = "hidden_activation",
+	  .defaults = gemma2, .read = read_gemma2 },
+	{ .class = "Gemma3ForCausalLM", .type = "gemma3_text", .gguf = "gemma3",
+	  .has = UNTIED | LESS_ONE | POST_NORM | QK_NORM, .windows = WINDOW_SOME, .full_each = 6, .act = SR_GELU_TANH,
+	  .act_key = "hidden_activation", .defaults = gemma3, .read = read_gemma3 },
+	{ .class = "Phi3ForCausalLM", .type = "phi3", .gguf = "phi3", .has = UNTIED | FUSED_QKV | FUSED_UP,
+	  .windows = WINDOW_ALL, .partial = 1 },
+	{ .class = "SmolLM3ForCausalLM", .type = "smollm3", .gguf = "smollm3", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
+	  .defaults = tied, .read = read_smollm3 },
+	{ .class = "Ministral3ForCausalLM", .type = "ministral3", .gguf = "mistral3", .has = UNTIED, .pairs = true,
+	  .windows = WINDOW_ALL, .read = read_ministral3 },
+	{ .class = "Glm4ForCausalLM", .type = "glm4", .gguf = "glm4",
+	  .has = UNTIED | POST_NORM | GLM_NAMES | FUSED_UP | NO_O_BIAS, .pairs = true, .hf_pairs = true,
+	  .partial = 0.5f },
+	{ .class = "Exaone4ForCausalLM", .type = "exaone4", .gguf = "exaone4",
+	  .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM, .windows = WINDOW_SOME, .full_each = 4,
+	  .read = read_exaone4 },
+	{ .class = "Cohere2ForCausalLM", .type = "cohere2", .gguf = "cohere2", .has = UNTIED | ONE_NORM | LAYER_NORM,
+	  .windows = WINDOW_SOME, .full_each = 4, .pairs = true, .hf_pairs = true, .defaults = tied,
+	  .read = read_cohere2 },
+	{ .class = "NemotronForCausalLM", .type = "nemotron", .gguf = "nemotron",
+	  .has = UNTIED | MAY_FFN_BIAS | LAYER_NORM | NORM_BIAS | LESS_ONE | NO_GATE, .act = SR_RELU2, .partial = 0.5f },
+	{ .class = "SeedOssForCausalLM", .type = "seed_oss", .gguf = "seed_oss", .has = UNTIED | MAY_FFN_BIAS | NO_O_BIAS | POST_IS_NORM2,
+	  .read = read_seed },
+	{ .class = "HunYuanDenseV1ForCausalLM", .type = "hunyuan_v1_dense", .gguf = "hunyuan-dense",
+	  .has = UNTIED | QK_NORM | HUNYUAN_NAMES, .read = read_hunyuan },
 };
+const int model_n_families = sizeof(model_families) / sizeof(*model_families);
+
+/* ---- finding one -------------------------------------------------------------------------------- */
 
 static const char *family_name(const struct model_family *f, bool gguf)
 {
@@ -20,7 +220,7 @@ static const char *family_name(const struct model_family *f, bool gguf)
 
 const struct model_family *model_family_find(const char *name, bool gguf)
 {
-	for (int i = 0; i < MODEL_FAMILIES; i++) {
+	for (int i = 0; i < model_n_families; i++) {
 		const char *is = family_name(&model_families[i], gguf);
 
 		if (name && is && strcmp(is, name) == 0)
@@ -29,18 +229,31 @@ const struct model_family *model_family_find(const char *name, bool gguf)
 	return NULL;
 }
 
-const char *model_family_names(char *buf, size_t size, bool gguf)
+const struct model_family *model_family_of_type(const char *type)
 {
-	size_t at = 0;
+	for (int i = 0; i < model_n_families; i++)
+		if (type && strcmp(model_families[i].type, type) == 0)
+			return &model_families[i];
+	return NULL;
+}
 
-	buf[0] = 0;
-	for (int i = 0; i < MODEL_FAMILIES && at < size; i++) {
+const char *model_family_nearest(const char *name, bool gguf)
+{
+	const char *best = family_name(&model_families[0], gguf);
+	size_t most = 0;
+
+	for (int i = 0; i < model_n_families; i++) {
 		const char *is = family_name(&model_families[i], gguf);
+		size_t same = 0;
 
-		if (is)
-			at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "", is);
+		while (is && name && name[same] && strncasecmp(is, name, same + 1) == 0)
+			same++;
+		if (same > most) {
+			most = same;
+			best = is;
+		}
 	}
-	return buf;
+	return best;
 }
 
 const char *model_class_of(const char *arch)

@@ -1,7 +1,6 @@
 /* models/from_gguf.c - reads settings and tensors of a GGUF file, for models/open.c. */
 #include "impl.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -28,43 +27,51 @@ int model_find_gguf(struct opening *o, const char *name, struct found_tensor *f)
 	return 0;
 }
 
-/* A GGUF has Llama 3's scaling as factors per frequency.  Find the parameters of the formula that made
- * them, so that there is one kind of rope.  Source: convert_hf_to_gguf.py, Llama 3.1. */
-static int rope_from_factors(struct opening *o, const struct gguf_tensor *t, struct sr_rope *r)
+/* Read a tensor of factors, one for each pair that rope turns.  1 it is missing. */
+static int read_divisors(struct opening *o, const char *name, const struct sr_rope *r, float **out)
 {
-	float got[512], plain[512], made[512], most = 1;
+	const struct gguf_tensor *t = gguf_tensor(o->g, name);
 	int n = r->dims / 2;
 
-	assert(n <= 512);                     /* model_sizes: heads are at most 1024 wide */
+	if (!t)
+		return 1;
 	if (t->type != 0 || t->n_dims != 1 || t->dim[0] != (uint64_t)n)
-		return model_fail(o, -EINVAL, "tensor rope_freqs.weight at offset %" PRIu64 " is not F32 "
-		                  "[%d]", t->offset, n);
-	if (pread(o->parts.file[t->part].fd, got, (size_t)n * 4, (off_t)t->offset) != n * 4)
-		return model_fail(o, -EIO, "tensor rope_freqs.weight at offset %" PRIu64 " cannot be read",
-		                  t->offset);
+		return model_fail(o, -EINVAL, "tensor %s at offset %" PRIu64 " is not F32 [%d]", name, t->offset, n);
+	*out = calloc((size_t)n + 1, sizeof(**out));
+	if (!*out)
+		return model_no_memory(o);
+	if (pread(o->parts.file[t->part].fd, *out, (size_t)n * 4, (off_t)t->offset) != n * 4)
+		return model_fail(o, -EIO, "tensor %s at offset %" PRIu64 " cannot be read", name, t->offset);
 	for (int i = 0; i < n; i++)
-		if (!(got[i] >= 1 && got[i] <= 1024))
-			return model_fail(o, -EINVAL, "rope_freqs.weight[%d] is %g; 1 to 1024 are allowed", i,
-			                  (double)got[i]);
-		else if (got[i] > most)
-			most = got[i];
-	if (most == 1)
-		return 0;
+		if (!((*out)[i] >= 1e-3f && (*out)[i] <= 1e30f))
+			return model_fail(o, -EINVAL, "%s[%d] is %g; 0.001 to 1e30 are allowed", name, i,
+			                  (double)(*out)[i]);
+	return 0;
+}
+
+/* Factors by which frequencies are divided: Llama 3's scaling; Phi-3's two lists, of which model_serve() takes
+ * one. */
+static int rope_factors(struct opening *o, struct sr_rope *r)
+{
+	float **divisor = o->md->divisor;
+	int rc = read_divisors(o, "rope_freqs.weight", r, &divisor[0]);
+	bool all_one = true;
+
+	for (int i = 0; i < r->dims / 2 && !rc; i++)
+		all_one &= divisor[0][i] == 1;
+	if (rc == 1 && (rc = read_divisors(o, "rope_factors_short.weight", r, &divisor[0])) == 0) {
+		rc = read_divisors(o, "rope_factors_long.weight", r, &divisor[1]);
+		all_one = false;
+		if (rc == 1)
+			return model_fail(o, -EINVAL, "tensor rope_factors_long.weight is missing");
+	}
+	if (rc || all_one)
+		return rc < 0 ? rc : 0;
 	if (r->kind != SR_ROPE_PLAIN)
-		return model_fail(o, -ENOTSUP, "tensor rope_freqs.weight and rope.scaling.type both scale, which is "
-		                  "not supported");
-	sr_rope_freq(r, plain);
-	r->kind = SR_ROPE_LLAMA3;
-	r->factor = most;
-	r->low = 1;
-	r->high = 4;
-	r->context = 8192;
-	sr_rope_freq(r, made);
-	for (int i = 0; i < n; i++)
-		if (fabsf(plain[i] / got[i] - made[i]) > 1e-3f * made[i])
-			return model_fail(o, -ENOTSUP, "rope_freqs.weight[%d] is %g, which Llama 3's "
-			                  "scaling by %g "
-			                  "does not give", i, (double)got[i], (double)most);
+		return model_fail(o, -ENOTSUP, "tensor %s and rope.scaling.type both scale, which is not supported",
+		                  divisor[1] ? "rope_factors_long.weight" : "rope_freqs.weight");
+	r->kind = SR_ROPE_FACTORS;
+	r->divisor = divisor[0];
 	return 0;
 }
 
@@ -149,10 +156,10 @@ static int gguf_rope_kind(struct opening *o, struct sr_rope *r)
 
 static int gguf_rope(struct opening *o)
 {
-	const struct gguf_tensor *factors = gguf_tensor(o->g, "rope_freqs.weight");
 	const struct setting scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
 	struct sr_rope *r = &o->m->kind[0].rope;
 	int32_t head_dim = o->m->kind[0].head_dim;
+	bool by_length = gguf_tensor(o->g, "rope_factors_short.weight") != NULL;
 	int rc;
 
 	*r = (struct sr_rope){ .dims = head_dim, .context = o->m->context,
@@ -169,31 +176,35 @@ static int gguf_rope(struct opening *o)
 		return model_fail(o, -EINVAL, "%s.rope.dimension_count is %d; it must be even", o->m->arch,
 		                  r->dims);
 	/* A GGUF's context_length is the context after scaling. */
-	rc = gguf_rope_kind(o, r);
-	return !rc && factors ? rope_from_factors(o, factors, r) : rc;
+	rc = by_length ? get_float(o, "rope.scaling.attn_factor", 1e-3, 1e3, &r->magnitude) : gguf_rope_kind(o, r);
+	return rc ? rc : rope_factors(o, r);
 }
 
-/* Check settings that must have the value that is computed here. */
-static int gguf_attention(struct opening *o)
+/* A scale of scores that the family does not read must have the value that is computed here. */
+static int gguf_scale(struct opening *o)
 {
 	const struct sr_attn *kind = &o->m->kind[0];
 	float scale = 0;
-	int32_t window = 0;
 	int rc = get_float(o, "attention.scale", 0, 1e3, &scale);
 
-	if (rc)
-		return rc;
-	if (scale != 0 && fabsf(scale - kind->scale) > 1e-4f * kind->scale)
+	if (!rc && scale != 0 && fabsf(scale - kind->scale) > 1e-4f * kind->scale)
 		return model_fail(o, -ENOTSUP, "%s.attention.scale is %g, which is not supported; %g, for heads %d wide, "
 		                  "is", o->m->arch, (double)scale, (double)kind->scale, kind->head_dim);
-	rc = model_int(o, (struct setting){ "attention.sliding_window", "" }, 0, INT32_MAX, &window);
-	if (rc < 0)
-		return rc;
-	if (window && window < o->m->context)
-		return model_fail(o, -ENOTSUP, "%s.attention.sliding_window is %d of a context of %d: windows are not "
-		                  "read from a GGUF of this architecture, and no other program computes them",
-		                  o->m->arch, window, o->m->context);
-	return 0;
+	return rc;
+}
+
+/* Which parts the model has, beyond what its family always has. */
+static void gguf_has(struct opening *o)
+{
+	static const struct { const char *tensor; unsigned has; } parts[] = {
+		{ "output.weight", UNTIED }, { "blk.0.attn_q.bias", QKV_BIAS }, { "blk.0.attn_output.bias", O_BIAS },
+		{ "blk.0.ffn_up.bias", FFN_BIAS },
+	};
+
+	o->has = o->family->has & ~(unsigned)UNTIED;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (gguf_tensor(o->g, parts[i].tensor))
+			o->has |= parts[i].has;
 }
 
 static int gguf_settings(struct opening *o)
@@ -201,7 +212,6 @@ static int gguf_settings(struct opening *o)
 	const struct gguf_tensor *embed = gguf_tensor(o->g, "token_embd.weight");
 	struct gguf_string s;
 	int32_t experts = 0;
-	char known[200];
 	int rc;
 
 	if (gguf_str(o->g, "general.architecture", &s) != 0)
@@ -209,8 +219,9 @@ static int gguf_settings(struct opening *o)
 	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
 	o->family = model_family_find(o->m->arch, true);
 	if (!o->family)
-		return model_fail(o, -ENOTSUP, "architecture %s is not supported; supported are %s", o->m->arch,
-		                  model_family_names(known, sizeof(known), true));
+		return model_fail(o, -ENOTSUP, "architecture %s is not supported; %d are (docs/model.md), and the "
+		                  "nearest name is %s", o->m->arch, model_n_families,
+		                  model_family_nearest(o->m->arch, true));
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
 	if ((rc = model_sizes(o)) != 0 ||
@@ -219,20 +230,15 @@ static int gguf_settings(struct opening *o)
 	if (experts)
 		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
 		                  o->m->arch, experts);
-	if ((rc = model_check_gguf(o)) != 0 || (rc = gguf_attention(o)) != 0)
-		return rc;
 	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
 		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
 		                  "%d rows", 1 << 24);
 	o->m->n_vocab = (int32_t)embed->dim[1];
-	o->has = o->family->has & ~(unsigned)UNTIED;
-	if (gguf_tensor(o->g, "output.weight"))
-		o->has |= UNTIED;
-	if (gguf_tensor(o->g, "blk.0.attn_q.bias"))
-		o->has |= QKV_BIAS;
-	if (gguf_tensor(o->g, "blk.0.attn_output.bias"))
-		o->has |= O_BIAS;
-	return 0;
+	o->m->act = o->family->act;
+	gguf_has(o);
+	if ((rc = gguf_rope(o)) != 0 || (rc = model_family_settings(o)) != 0)
+		return rc;
+	return gguf_scale(o);
 }
 
 static int gguf_eos(struct opening *o)
@@ -274,7 +280,7 @@ int model_open_gguf(struct opening *o)
 	for (; o->md->n_files < o->parts.n; o->md->n_files++)
 		if (!(o->md->file[o->md->n_files] = strdup(o->parts.path[o->md->n_files])))
 			return model_no_memory(o);
-	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_rope(o)) != 0 || (rc = gguf_eos(o)) != 0)
+	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_eos(o)) != 0)
 		return rc;
 	return model_take_tensors(o);
 }

@@ -65,313 +65,125 @@ static json_t *load_json(struct opening *o, const char *path, int *rc)
 	return j;
 }
 
-/* Read a number of an object inside config.json; if it is missing, *out is unchanged. */
-static int sub_float(struct opening *o, const json_t *obj, const char *of, const char *key, double min,
-                     double max,
-                     float *out)
+/* The activation must be the one that this family is known with. */
+static int hf_act(struct opening *o)
 {
-	const json_t *j = json_object_get(obj, key);
-	double v = json_number_value(j);
+	static const char *const names[] = {
+		[SR_SILU] = "silu", [SR_GELU_TANH] = "gelu_pytorch_tanh", [SR_GELU_ERF] = "gelu", [SR_RELU2] = "relu2",
+	};
+	const struct model_family *f = o->family;
+	const char *key = f->act_key ? f->act_key : "hidden_act", *right = names[f->act];
+	const json_t *j = model_ask(o, o->config, key);
+	const char *is = json_string_value(j);
+	/* Gemma's first files say gelu, which meant this one; transformers corrects them, too. */
+	bool old = f->act == SR_GELU_TANH && !f->act_key;
 
-	if (!j || json_is_null(j))
+	o->m->act = f->act;
+	if (f->act_key || old) { /* the other key, which transformers does not read then */
+		model_note_asked(o, false, "hidden_act");
+		model_note_asked(o, false, "hidden_activation");
+	}
+	if (!j || (is && (strcmp(is, right) == 0 || (old && strcmp(is, "gelu") == 0))))
 		return 0;
-	if (!json_is_number(j) || !(v >= min && v <= max))
-		return model_fail(o, -EINVAL, "%s.%s is no number from %g to %g", of, key, min, max);
-	*out = (float)v;
-	return 0;
+	return model_fail(o, -ENOTSUP, "%s %.40s is not supported; supported is %s", key, is ? is : "(no string)", right);
 }
 
-static int sub_int(struct opening *o, const json_t *obj, const char *of, const char *key, int32_t max,
-                   int32_t *out)
+/* A model with a tower (for images, sound) has the settings of its language model in text_config.  They become
+ * the configuration, with what stands outside of it for the whole. */
+static int hf_text_config(struct opening *o)
 {
-	const json_t *j = json_object_get(obj, key);
+	static const char *const whole[] = { "quantization_config", "eos_token_id", "tie_word_embeddings" };
+	json_t *text = json_object_get(o->config, "text_config");
 
-	if (!j || json_is_null(j))
+	if (!json_is_object(text) || model_family_find(json_string_value(json_array_get(json_object_get(o->config,
+	    "architectures"), 0)), false))
 		return 0;
-	if (!json_is_integer(j) || json_integer_value(j) < 1 || json_integer_value(j) > max)
-		return model_fail(o, -EINVAL, "%s.%s is no integer from 1 to %d", of, key, max);
-	*out = (int32_t)json_integer_value(j);
-	return 0;
-}
+	text = json_deep_copy(text);
+	if (!text)
+		return model_no_memory(o);
+	for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++) {
+		json_t *j = json_object_get(o->config, whole[i]);
 
-/* Read true or false; if it is missing or null, *out is unchanged. */
-static int hf_bool(struct opening *o, const char *key, bool *out)
-{
-	const json_t *j = json_object_get(o->config, key);
-
-	if (j && !json_is_null(j) && !json_is_boolean(j))
-		return model_fail(o, -EINVAL, "%s is neither true nor false", key);
-	if (json_is_boolean(j))
-		*out = json_is_true(j);
-	return 0;
-}
-
-/* The kind of scaling.  NULL: none. */
-static int rope_type(struct opening *o, const json_t *j, const char *of, const char **out)
-{
-	const char *key = json_object_get(j, "rope_type") ? "rope_type" : "type";
-	const json_t *type = json_object_get(j, key);
-
-	*out = json_string_value(type);
-	if (type && !json_is_null(type) && !*out)
-		return model_fail(o, -EINVAL, "%s.%s is no string", of, key);
-	if (*out && strcmp(*out, "default") == 0)
-		*out = NULL;
-	return 0;
-}
-
-/* Find rope_scaling {type or rope_type, ..}; since transformers 5 rope_parameters, with theta in it. */
-static int rope_object(struct opening *o, const json_t **out, const char **of)
-{
-	static const char *const names[] = { "rope_scaling", "rope_parameters" };
-	const json_t *given[2];
-
-	for (int i = 0; i < 2; i++) {
-		given[i] = json_object_get(o->config, names[i]);
-		if (given[i] && !json_is_null(given[i]) && !json_is_object(given[i]))
-			return model_fail(o, -EINVAL, "%s is no object", names[i]);
-		if (!json_object_size(given[i]))
-			given[i] = NULL;
+		if (j && !json_object_get(text, whole[i]))
+			json_object_set(text, whole[i], j);
 	}
-	if (given[0] && given[1] && !json_equal(given[0], given[1]))
-		return model_fail(o, -EINVAL, "rope_scaling and rope_parameters say different things; one of them, or "
-		                  "both alike, would be right");
-	*of = names[!given[0]];
-	*out = given[!given[0]];
-	return *out ? model_check_rope(o, *of, *out) : 0;
-}
-
-static int hf_llama3(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
-{
-	int rc;
-
-	r->kind = SR_ROPE_LLAMA3;
-	r->low = 1;
-	r->high = 4;
-	if ((rc = sub_float(o, j, of, "low_freq_factor", 1e-3, 1e3, &r->low)) != 0 ||
-	    (rc = sub_float(o, j, of, "high_freq_factor", 1e-3, 1e3, &r->high)) != 0)
-		return rc;
-	if (r->high <= r->low)
-		return model_fail(o, -EINVAL, "%s.high_freq_factor must be above low_freq_factor", of);
+	o->outer = o->config;
+	o->config = text;
 	return 0;
 }
 
-/* The magnitude that grows with the logarithm of the factor. */
-static float mscale_of(float factor, float by)
+/* What transformers' class takes for keys that are missing. */
+static int hf_defaults(struct opening *o)
 {
-	return factor > 1 ? 1 + 0.1f * by * logf(factor) : 1;
-}
+	json_t *j = o->family->defaults ? json_loads(o->family->defaults, 0, NULL) : NULL;
 
-/* As transformers reads it (_compute_yarn_parameters).  attn_factor, of YaRN's own code and of vLLM, is
- * multiplied; attention_factor replaces the magnitude. */
-static int hf_yarn(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
-{
-	const json_t *truncate = json_object_get(j, "truncate"), *factor = json_object_get(j, "factor");
-	float whole = 0, times = 1, mscale = 0, all = 0;
-	int rc;
-
-	r->kind = SR_ROPE_YARN;
-	r->low = 1;
-	r->high = 32;
-	if ((rc = sub_float(o, j, of, "beta_slow", 1e-3, 1e3, &r->low)) != 0 ||
-	    (rc = sub_float(o, j, of, "beta_fast", 1e-3, 1e3, &r->high)) != 0 ||
-	    (rc = sub_float(o, j, of, "attention_factor", 1e-3, 1e3, &whole)) != 0 ||
-	    (rc = sub_float(o, j, of, "attn_factor", 1e-3, 1e3, &times)) != 0 ||
-	    (rc = sub_float(o, j, of, "mscale", 0, 1e3, &mscale)) != 0 ||
-	    (rc = sub_float(o, j, of, "mscale_all_dim", 0, 1e3, &all)) != 0)
-		return rc;
-	if (r->high < r->low)
-		return model_fail(o, -EINVAL, "%s.beta_fast must not be below beta_slow", of);
-	if (truncate && !json_is_null(truncate) && !json_is_boolean(truncate))
-		return model_fail(o, -EINVAL, "%s.truncate is neither true nor false", of);
-	r->exact = json_is_false(truncate);
-	if (!factor || json_is_null(factor)) {     /* then it is the ratio of the contexts */
-		r->factor = (float)o->m->context / (float)r->context;
-		if (!(r->factor > 1 && r->factor <= 4096))
-			return model_fail(o, -EINVAL, "%s.factor is missing, and max_position_embeddings over "
-			                  "original_max_position_embeddings is %g; above 1 to 4096 would be one", of,
-			                  (double)r->factor);
+	if (o->family->defaults && (!j || json_object_update_missing(o->config, j) != 0)) {
+		json_decref(j);
+		return model_no_memory(o);
 	}
-	r->magnitude = mscale > 0 && all > 0 ? mscale_of(r->factor, mscale) / mscale_of(r->factor, all)
-	                                     : mscale_of(r->factor, 1);
-	r->magnitude = whole > 0 ? whole : r->magnitude * times;
+	json_decref(j);
 	return 0;
 }
 
-/* Read what all kinds share: the rotated width, theta, the factor, the context before scaling. */
-static int rope_common(struct opening *o, const json_t *j, const char *of, struct sr_rope *r)
-{
-	int rc;
-
-	*r = (struct sr_rope){ .dims = o->m->kind[0].head_dim, .context = o->m->context, .theta = 10000,
-	                       .factor = 1, .magnitude = 1 };
-	if ((rc = model_float(o, (struct setting){ "", "rope_theta" }, 2, 1e12, &r->theta)) < 0 ||
-	    (rc = sub_float(o, j, of, "rope_theta", 2, 1e12, &r->theta)) != 0 ||
-	    (rc = sub_float(o, j, of, "factor", 1, 4096, &r->factor)) != 0 ||
-	    (rc = sub_int(o, j, of, "original_max_position_embeddings", 1 << 28, &r->context)) != 0)
-		return rc;
-	/* If both are there, transformers prefers the outer one. */
-	rc = model_int(o, (struct setting){ "", "original_max_position_embeddings" }, 1, 1 << 28, &r->context);
-	return rc < 0 ? rc : 0;
-}
-
-static int hf_rope(struct opening *o)
-{
-	struct sr_rope *r = &o->m->kind[0].rope;
-	const char *of = "", *type = NULL;
-	const json_t *j = NULL;
-	int rc;
-
-	if ((rc = rope_object(o, &j, &of)) != 0 || (rc = rope_common(o, j, of, r)) != 0 ||
-	    (rc = rope_type(o, j, of, &type)) != 0 || !type)
-		return rc;
-	if (strcmp(type, "linear") == 0) {
-		r->kind = SR_ROPE_LINEAR;
-	} else if (strcmp(type, "llama3") == 0) {
-		rc = hf_llama3(o, j, of, r);
-	} else if (strcmp(type, "yarn") == 0) {
-		rc = hf_yarn(o, j, of, r);
-	} else {
-		return model_fail(o, -ENOTSUP, "%s.rope_type %.40s is not supported; supported are default, "
-		                  "linear, llama3, yarn", of, type);
-	}
-	if (rc)
-		return rc;
-	if (r->kind != SR_ROPE_YARN && !json_is_number(json_object_get(j, "factor")))
-		return model_fail(o, -EINVAL, "%s.factor is missing", of);
-	return model_scale_context(o, r);
-}
-
-/* Refuse settings with which something else would be computed. */
-static int hf_refuse(struct opening *o)
-{
-	const json_t *act = json_object_get(o->config, "hidden_act");
-	bool bias = false;
-	int rc;
-
-	if (act && !json_is_null(act) && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
-		return model_fail(o, -ENOTSUP, "hidden_act %.40s is not supported; supported is silu",
-		                  json_is_string(act) ? json_string_value(act) : "(no string)");
-	if ((rc = hf_bool(o, "mlp_bias", &bias)) != 0)
-		return rc;
-	return bias ? model_fail(o, -ENOTSUP, "mlp_bias true is not supported") : 0;
-}
-
-/* Find the family by class name.  transformers uses model_type, vLLM architectures: they must agree. */
+/* Find the family by class name, or, behind a tower, by model_type.  transformers uses model_type, vLLM
+ * architectures: they must agree. */
 static int hf_family(struct opening *o)
 {
-	const json_t *list = json_object_get(o->config, "architectures");
+	const json_t *outer = o->outer ? o->outer : o->config;
+	const json_t *list = json_object_get(outer, "architectures");
 	const char *arch = json_string_value(json_array_get(list, 0));
 	const char *type = json_string_value(json_object_get(o->config, "model_type"));
-	char known[200];
 
-	o->family = model_family_find(arch, false);
+	o->family = o->outer ? model_family_of_type(type) : model_family_find(arch, false);
+	if (!o->family && o->outer)
+		return model_fail(o, -ENOTSUP, "text_config.model_type %.60s (of %.60s) is not supported",
+		                  type ? type : "(none)", arch ? arch : "(none)");
 	if (!o->family)
-		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; supported are %s",
-		                  arch ? arch : "(none)", model_family_names(known, sizeof(known), false));
+		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; %d are (docs/model.md), and the "
+		                  "nearest name is %s", arch ? arch : "(none)", model_n_families,
+		                  model_family_nearest(arch, false));
 	if (type && strcmp(type, o->family->type) != 0)
 		return model_fail(o, -ENOTSUP, "model_type is %.60s, but architectures[0] is %s; %s would be right",
 		                  type, arch, o->family->type);
+	arch = o->outer ? o->family->class : arch;
 	model_set_name(o->m->arch, sizeof(o->m->arch), arch, strlen(arch));
+	return 0;
+}
+
+/* Which parts the model has, beyond what its family always has. */
+static int hf_has(struct opening *o)
+{
+	bool tied = false, bias = false, ffn_bias = false;
+	int rc;
+
+	if ((rc = model_bool(o, (struct setting){ "", "tie_word_embeddings" }, &tied)) < 0 ||
+	    (rc = model_bool(o, (struct setting){ "", "attention_bias" }, &bias)) < 0 ||
+	    (rc = model_bool(o, (struct setting){ "", "mlp_bias" }, &ffn_bias)) < 0)
+		return rc;
+	if (!(o->family->has & MAY_FFN_BIAS) && (rc = model_must(o, "mlp_bias", "false")) != 0)
+		return rc;
+	o->has = o->family->has;
+	if (bias && !(o->has & QKV_BIAS)) /* families that always have biases do not read it */
+		o->has |= QKV_BIAS | (o->has & NO_O_BIAS ? 0 : O_BIAS);
+	if (ffn_bias)
+		o->has |= FFN_BIAS;
+	if (tied)
+		o->has &= ~(unsigned)UNTIED;
 	return 0;
 }
 
 static int hf_settings(struct opening *o)
 {
 	const struct setting vocab = { "", "vocab_size" };
-	bool tied = false, bias = false;
 	int rc;
 
-	if ((rc = hf_family(o)) != 0 || (rc = model_sizes(o)) != 0 ||
+	if ((rc = hf_text_config(o)) != 0 || (rc = hf_family(o)) != 0 || (rc = hf_defaults(o)) != 0 ||
+	    (rc = model_sizes(o)) != 0 ||
 	    (rc = model_need(o, vocab, model_int(o, vocab, 1, 1 << 24, &o->m->n_vocab))) != 0 ||
-	    (rc = hf_refuse(o)) != 0 || (rc = model_check_config(o)) != 0 ||
-	    (rc = model_quant_settings(o)) != 0)
+	    (rc = hf_act(o)) != 0 || (rc = hf_has(o)) != 0 || (rc = model_quant_settings(o)) != 0 ||
+	    (rc = model_hf_ropes(o)) != 0)
 		return rc;
-	if ((rc = hf_bool(o, "tie_word_embeddings", &tied)) != 0 ||
-	    (rc = hf_bool(o, "attention_bias", &bias)) != 0)
-		return rc;
-	o->has = o->family->has;
-	if (bias && !(o->has & QKV_BIAS)) /* families that always have biases do not read it */
-		o->has |= QKV_BIAS | O_BIAS;
-	if (tied)
-		o->has &= ~(unsigned)UNTIED;
-	return hf_rope(o);
-}
-
-/* ---- windows ------------------------------------------------------------------------------------ */
-
-static bool is_sliding(const json_t *types, int32_t l)
-{
-	return strcmp(json_string_value(json_array_get(types, (size_t)l)), "sliding_attention") == 0;
-}
-
-/* Read layer_types: the kind of attention of each layer.  NULL: it is missing. */
-static int get_types(struct opening *o, const json_t **types, int *sliding)
-{
-	*types = json_object_get(o->config, "layer_types");
-	if (json_is_null(*types))
-		*types = NULL;
-	if (*types && json_array_size(*types) != (size_t)o->m->n_layers)
-		return model_fail(o, -EINVAL, "layer_types is no list of %d names, one a layer", o->m->n_layers);
-	for (int32_t l = 0; *types && l < o->m->n_layers; l++) {
-		const char *type = json_string_value(json_array_get(*types, (size_t)l));
-
-		if (!type || (strcmp(type, "sliding_attention") != 0 && strcmp(type, "full_attention") != 0))
-			return model_fail(o, -ENOTSUP, "layer_types[%d] is %.40s; supported are full_attention, "
-			                  "sliding_attention", l, type ? type : "no string");
-		*sliding += is_sliding(*types, l);
-	}
-	return 0;
-}
-
-/* As in transformers' classes, with their defaults: 4096 positions, from layer 28 up. */
-static int hf_window(struct opening *o)
-{
-	bool asked = o->family->windows == WINDOW_ASKED, all = o->family->windows == WINDOW_ALL, used = all;
-	int sliding = 0, rc;
-
-	if ((rc = get_types(o, &o->layer_types, &sliding)) != 0 ||
-	    (asked && (rc = hf_bool(o, "use_sliding_window", &used)) != 0))
-		return rc;
-	if (used && !json_is_null(json_object_get(o->config, "sliding_window"))) {
-		o->window = 4096;
-		if ((rc = model_int(o, (struct setting){ "", "sliding_window" }, 0, 1 << 28, &o->window)) < 0)
-			return rc;
-	}
-	if (asked && used) {
-		o->window_from = 28;
-		rc = model_int(o, (struct setting){ "", "max_window_layers" }, 0, LAYERS_MAX, &o->window_from);
-		if (rc < 0)
-			return rc;
-	}
-	if (sliding && !o->window)
-		return model_fail(o, -ENOTSUP, "layer_types has sliding_attention, but %s", asked
-		                  ? "use_sliding_window or sliding_window says that there is no window"
-		                  : "this model has no window; full_attention would be right");
-	if (o->layer_types && all && o->window && sliding < o->m->n_layers)
-		return model_fail(o, -ENOTSUP, "layer_types has full_attention, but sliding_window is %d, which is for "
-		                  "all layers; null would be right", o->window);
-	return 0;
-}
-
-void model_window_kinds(struct opening *o)
-{
-	struct sr_model *m = o->m;
-	int32_t n = 0;
-
-	for (int32_t l = 0; l < m->n_layers; l++) {
-		m->layer[l].kind = o->layer_types ? is_sliding(o->layer_types, l) : l >= o->window_from;
-		n += m->layer[l].kind;
-	}
-	m->kind[1] = m->kind[0];
-	m->kind[1].window = o->window;
-	m->n_kinds = n ? 2 : 1;
-	if (n < m->n_layers)
-		return;
-	m->kind[0] = m->kind[1];
-	m->n_kinds = 1;
-	for (int32_t l = 0; l < m->n_layers; l++)
-		m->layer[l].kind = 0;
+	return model_family_settings(o);
 }
 
 /* Read eos_token_id: an id or a list of ids.  1: it is missing. */
@@ -395,6 +207,10 @@ static int hf_eos(struct opening *o, const json_t *from)
 
 static int open_weights(struct opening *o, const char *dir)
 {
+	/* Where the language model lies behind a tower, as transformers 5 and older ones save it. */
+	static const struct { const char *prefix, *head; } places[] = {
+		{ "model.", "" }, { "model.language_model.", "" }, { "language_model.model.", "language_model." },
+	};
 	struct model *md = o->md;
 	int rc = safetensors_open(&o->st, dir, o->err, o->errlen);
 
@@ -407,6 +223,15 @@ static int open_weights(struct opening *o, const char *dir)
 		if (!(md->file[md->n_files] = strdup(o->st->file[md->n_files].path)))
 			return model_no_memory(o);
 	snprintf(md->format, sizeof(md->format), "safetensors");
+	for (size_t i = 1; i < sizeof(places) / sizeof(*places) && o->outer; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%sembed_tokens.weight", places[i].prefix);
+		if (safetensors_lookup(o->st, name)) {
+			o->prefix = places[i].prefix;
+			o->head_prefix = places[i].head;
+		}
+	}
 	return 0;
 }
 
@@ -419,7 +244,7 @@ static int read_settings(struct opening *o, const char *dir)
 
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
-	if (o->config && (rc = hf_settings(o)) == 0 && (rc = hf_window(o)) == 0) {
+	if (o->config && (rc = hf_settings(o)) == 0) {
 		snprintf(path, sizeof(path), "%s/generation_config.json", dir);
 		generation = load_json(o, path, &rc);
 		if (generation)

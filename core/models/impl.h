@@ -1,9 +1,11 @@
 /* models/impl.h - a model while it is being opened, for core/models alone:
  *
  *	open.c        the table of tensors, their names and shapes; made-up models
- *	families.c    the families of models that run
+ *	families.c    the families of models that run, and what only one of them has
+ *	kinds.c       which layers have a window, or another rope: kinds of attention
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
+ *	hf_rope.c     its rope
  *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
  *	kv_scales.c   the scales of an FP8 KV cache
  *	keys.c        which settings are read, and which are refused
@@ -19,29 +21,59 @@
 
 #define LAYERS_MAX 4096
 
-/* What a model of a known architecture may have in addition; `needs` in the table. */
-enum { UNTIED = 1, QKV_BIAS = 2, O_BIAS = 4, QK_NORM = 8 };
+/* What a model of a known architecture may have in addition, or in another way; `needs` and `lacks` in the table
+ * of tensors. */
+enum {
+	UNTIED = 1 << 0,
+	QKV_BIAS = 1 << 1, O_BIAS = 1 << 2,
+	FFN_BIAS = 1 << 3,             /* of gate, up and down */
+	QK_NORM = 1 << 4,              /* of q and k, per head */
+	ROW_NORM = 1 << 5,             /* with QK_NORM: over whole rows of q and k */
+	POST_NORM = 1 << 6,            /* norms after each sublayer, and then .. */
+	NO_PRE_NORM = 1 << 7,          /* .. none before */
+	ONE_NORM = 1 << 8,             /* one norm for attention and feed-forward, which are parallel */
+	LAYER_NORM = 1 << 9,           /* norms take the mean off */
+	NORM_BIAS = 1 << 10,
+	LESS_ONE = 1 << 11,            /* in safetensors weights of norms are stored less one */
+	NO_GATE = 1 << 12,
+	FUSED_QKV = 1 << 13, FUSED_UP = 1 << 14, /* q, k and v are one matrix; gate and up are */
+	NO_O_BIAS = 1 << 15,           /* attention_bias is of q, k and v alone */
+	GLM_NAMES = 1 << 16, HUNYUAN_NAMES = 1 << 17, /* Hugging Face names of norms differ */
+	POST_IS_NORM2 = 1 << 18,       /* in a GGUF post_attention_norm is norm2 */
+	MAY_FFN_BIAS = 1 << 19,        /* mlp_bias is read */
+	MAY_DRAFT = 1 << 20,           /* layers behind the last may be there, which only draft */
+};
 
 /* Which layers look back at a window only, as transformers' classes have it: none; all, unless
  * sliding_window is null; if use_sliding_window is true, those that layer_types names, else those from
- * max_window_layers up. */
-enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED };
+ * max_window_layers up; all but every n-th, unless sliding_window is null. */
+enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED, WINDOW_SOME };
 
-#define MODEL_FAMILIES 4
+struct opening;
 struct model_family {
 	const char *class;             /* config.json: architectures[0] */
 	const char *type;              /* config.json: model_type */
 	const char *gguf;              /* general.architecture; NULL: its GGUF files bear another family's name */
 	unsigned has;                  /* UNTIED | .. */
-	enum windows windows;          /* in a Hugging Face directory */
+	enum windows windows;          /* where an architecture's GGUF has windows: WINDOW_ALL, WINDOW_SOME */
+	int32_t full_each;             /* WINDOW_SOME: every n-th layer attends to all, if no setting says otherwise */
 	bool pairs;                    /* in a GGUF, rope turns i with i+1: struct sr_rope */
+	bool hf_pairs;                 /* in a Hugging Face directory, too */
+	enum sr_act act;               /* the only one, or the usual one */
+	const char *act_key;           /* config.json: where it is named; NULL: hidden_act */
+	float partial;                 /* part of a head that rope turns, unless a setting says; 0: always all */
+	const char *defaults;          /* JSON: what transformers' class takes for keys that are missing */
+	int (*read)(struct opening *o); /* NULL: nothing else to read.  0 or -errno */
 };
-extern const struct model_family model_families[MODEL_FAMILIES];
+extern const struct model_family model_families[];
+extern const int model_n_families;
 
 /* By its class, or by its name in a GGUF.  NULL: it is not known. */
 const struct model_family *model_family_find(const char *name, bool gguf);
-/* The names of all that are known, for a sentence; returns buf. */
-const char *model_family_names(char *buf, size_t size, bool gguf);
+/* The family whose model_type in config.json is this; NULL: it is not known. */
+const struct model_family *model_family_of_type(const char *type);
+/* The known name that begins most like this one, for a sentence. */
+const char *model_family_nearest(const char *name, bool gguf);
 
 struct opening {
 	struct model *md;
@@ -53,10 +85,15 @@ struct opening {
 	uint64_t made;                 /* dummy: bytes of weights made up so far */
 	struct gguf_parts parts;       /* GGUF */
 	const struct gguf *g;          /* = parts.g */
-	json_t *config;                /* Hugging Face */
+	json_t *config;                /* Hugging Face; of a model with a tower, its text_config */
+	json_t *outer;                 /* then config.json itself; else NULL */
 	struct safetensors_set *st;
-	int32_t window, window_from;   /* positions a layer looks back, 0 = all; first layer with a window */
-	const json_t *layer_types;     /* if not NULL: the list of layers that have the window */
+	const char *prefix, *head_prefix; /* of names in it: "model.", "" mostly */
+	struct { const char *of; const json_t *obj; } rope[2]; /* config.json's, by kind of attention; NULL: none */
+	const char *asked[2][64];      /* keys that were read: of settings; of objects of rope */
+	int n_asked[2];
+	int32_t n_drafts;              /* layers behind the last, which only draft */
+	int32_t n_left[2];             /* tensors left out: of towers, of layers that only draft */
 	struct {
 		int32_t type;          /* SR_AWQ4 .. of its matrices; SR_NONE: not quantized */
 		int32_t group;         /* inputs per scale, 0 = all */
@@ -90,6 +127,14 @@ struct found_tensor {
 /* A setting's two names: after "llama." in a GGUF, and in config.json. */
 struct setting { const char *gguf, *hf; };
 
+/* Found settings of config.json, or of an object of rope in it; the key counts as read.  NULL: missing or null. */
+const json_t *model_ask(struct opening *o, const json_t *obj, const char *key);
+/* A key of config.json must be missing or have one of these values (separated by |), else -ENOTSUP. */
+int  model_must(struct opening *o, const char *key, const char *list);
+void model_note_asked(struct opening *o, bool of_rope, const char *key);
+/* True or false; 1: it is missing and *out is unchanged. */
+int  model_bool(struct opening *o, struct setting k, bool *out);
+
 /* Returns rc. */
 __attribute__((format(printf, 3, 4)))
 int  model_fail(struct opening *o, int rc, const char *fmt, ...);
@@ -99,7 +144,7 @@ int  model_no_memory(struct opening *o);
 int  model_int(struct opening *o, struct setting k, int64_t min, int64_t max, int32_t *out);
 int  model_float(struct opening *o, struct setting k, double min, double max, float *out);
 int  model_need(struct opening *o, struct setting k, int rc);      /* makes missing (1) an error */
-int  model_sizes(struct opening *o);                           /* all but n_vocab */
+int  model_sizes(struct opening *o);                           /* all but n_vocab; makes the layers */
 void model_set_name(char *out, size_t n, const char *s, size_t len);
 int  model_add_eos(struct opening *o, const char *where, int64_t id);
 int  model_scale_context(struct opening *o, const struct sr_rope *r);
@@ -108,15 +153,19 @@ int  model_take_tensors(struct opening *o);
 int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found_tensor *f); /* 0, 1 missing */
 int  model_open_hf(struct opening *o, const char *dir);
-/* Some or all layers have the window: as the one kind of attention, or as a second one. */
-void model_window_kinds(struct opening *o);
+int  model_hf_ropes(struct opening *o);        /* of kind 0, and of kind 1 if it has its own */
+/* The magnitude of yarn: it grows with the logarithm of the factor. */
+float model_mscale(float factor, float by);
+
+/* What is left when kinds are known: family->read, checks of settings that nobody read. */
+int  model_family_settings(struct opening *o);
 int  model_find_hf(struct opening *o, const char *name, struct found_tensor *f);   /* 0, 1 missing, -errno */
 /* NULL: missing.  A tensor that is found counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
 
-/* Refuse settings with which something else would be computed: 0, or -ENOTSUP and the setting's name. */
-int  model_check_config(struct opening *o);                    /* config.json, without its objects */
-int  model_check_rope(struct opening *o, const char *of, const json_t *obj);
+/* Refuse settings with which something else would be computed and that nobody has asked for: 0, or -ENOTSUP and
+ * the setting's name. */
+int  model_check_config(struct opening *o);                    /* config.json, with its objects of rope */
 int  model_check_quant(struct opening *o, const json_t *obj);
 int  model_check_gguf(struct opening *o);
 

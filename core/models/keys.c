@@ -7,6 +7,7 @@
  */
 #include "impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -134,14 +135,48 @@ static int refuse_setting(struct opening *o, const char *of, const char *key, co
 	return rc;
 }
 
-int model_check_config(struct opening *o)
+static bool was_asked(const struct opening *o, bool of_rope, const char *key, size_t len)
+{
+	for (int i = 0; i < o->n_asked[of_rope]; i++)
+		if (strlen(o->asked[of_rope][i]) == len && memcmp(o->asked[of_rope][i], key, len) == 0)
+			return true;
+	return false;
+}
+
+void model_note_asked(struct opening *o, bool of_rope, const char *key)
+{
+	if (was_asked(o, of_rope, key, strlen(key)))
+		return;
+	assert(o->n_asked[of_rope] < (int)COUNT(o->asked[of_rope])); /* keys are named in our code: there are few */
+	o->asked[of_rope][o->n_asked[of_rope]++] = key;
+}
+
+const json_t *model_ask(struct opening *o, const json_t *obj, const char *key)
+{
+	const json_t *j = json_object_get(obj, key);
+
+	model_note_asked(o, obj != o->config, key);
+	return json_is_null(j) ? NULL : j;
+}
+
+int model_must(struct opening *o, const char *key, const char *list)
+{
+	const json_t *j = json_object_get(o->config, key);
+
+	model_note_asked(o, false, key);
+	return !j || is_one_of(j, list) ? 0 : refuse_setting(o, "", key, j, list);
+}
+
+static int check_keys(struct opening *o, const json_t *config)
 {
 	const char *key;
 	json_t *j;
 
-	json_object_foreach(o->config, key, j) {
+	json_object_foreach((json_t *)(uintptr_t)config, key, j) {
 		const struct rule *r = rule_of(config_rules, COUNT(config_rules), key, strlen(key));
 
+		if (config == o->config ? was_asked(o, false, key, strlen(key)) : strstr(key, "_config") != NULL)
+			continue;              /* outside of text_config: the settings of towers */
 		if (is_fixed(r) && !is_one_of(j, r->value))
 			return refuse_setting(o, "", key, j, r->value);
 		if (!r && !has_word(key, harmless_words, COUNT(harmless_words)) &&
@@ -193,6 +228,8 @@ static int check_inside(struct opening *o, const char *of, const json_t *obj, co
 	json_object_foreach((json_t *)(uintptr_t)obj, key, j) {
 		const struct rule *r = rule_of(rules, n, key, strlen(key));
 
+		if (rules == rope_rules && was_asked(o, true, key, strlen(key)))
+			continue;
 		if (!r && !says_nothing(j))
 			return refuse_setting(o, of, key, j, NULL);
 		if (is_fixed(r) && !is_one_of(j, r->value))
@@ -201,9 +238,16 @@ static int check_inside(struct opening *o, const char *of, const json_t *obj, co
 	return 0;
 }
 
-int model_check_rope(struct opening *o, const char *of, const json_t *obj)
+int model_check_config(struct opening *o)
 {
-	return check_inside(o, of, obj, rope_rules, COUNT(rope_rules));
+	int rc = check_keys(o, o->config);
+
+	if (!rc && o->outer)
+		rc = check_keys(o, o->outer);
+	for (int i = 0; i < 2 && !rc; i++)
+		if (o->rope[i].obj)
+			rc = check_inside(o, o->rope[i].of, o->rope[i].obj, rope_rules, COUNT(rope_rules));
+	return rc;
 }
 
 int model_check_quant(struct opening *o, const json_t *obj)
@@ -291,6 +335,8 @@ int model_check_gguf(struct opening *o)
 		int rc;
 
 		if (!own && !r)
+			continue;
+		if (own && was_asked(o, false, v->key.s + arch + 1, v->key.n - arch - 1))
 			continue;
 		if (own)
 			r = rule_of(gguf_rules, COUNT(gguf_rules), v->key.s + arch + 1, v->key.n - arch - 1);

@@ -70,7 +70,8 @@ int model_kv_scales(struct opening *o, int32_t l)
 		float v;
 		int rc;
 
-		snprintf(name, sizeof(name), "model.layers.%d.self_attn.%s", l, names[i].name);
+		snprintf(name, sizeof(name), "%slayers.%d.self_attn.%s", o->prefix, l,
+		         names[i].name);
 		t = model_hf_tensor(o, name, &file);
 		if (!t || !names[i].what)
 			continue;

@@ -24,6 +24,8 @@ struct model {
 	char    stored[64];           /* "Q4_1 (210), Q8_0 (1), F32 (61)": types and counts */
 	char    format[16];           /* "GGUF", "safetensors", "dummy" */
 	struct pooling pooling;       /* how its prompts become vectors */
+	char    left_out[100];        /* tensors that are not computed: "437 tensors of towers", or "" */
+	float  *divisor[2];           /* of rope, [dims/2]: [0] up to its context, [1] beyond; NULL: none */
 	bool    kv_f8;                /* its files ask for an FP8 KV cache */
 	char    quantization[24];     /* as --quantization names it: "gguf", "awq", "gptq",
 	                                 "compressed-tensors"; "" = none */
@@ -34,6 +36,10 @@ struct model {
  * it and lists those that are. */
 int  model_open(struct model **out, const char *path, char *err, size_t errlen);
 void model_close(struct model *m);
+
+/* Call it before a back end opens the model, with the longest sequence that will be served: some models (longrope)
+ * turn positions otherwise if it is longer than what they were trained for first.  It never changes after. */
+void model_serve(struct model *m, int32_t context);
 
 /* --load-format dummy: the shape of the model at path with random bf16 weights (of a directory only
  * the settings are read).  Extents lie in the files MODEL_RANDOM and MODEL_ONES, which load.h makes

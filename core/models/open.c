@@ -61,35 +61,66 @@ const char *model_type_name(int32_t type)
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
 /* Q: of all query heads; KV: of all keys, or values; E: of one head. */
-enum spec_size { ONE, sD, sQ, sKV, sE, sF, sV };
+enum spec_size { ONE, ZERO, sD, sQ, sKV, sE, sF, sV, sQK, sQKV, s2F };
 
-struct tensor_spec { const char *gguf, *hf; size_t at; uint8_t n, k; unsigned needs; };
+/* A line counts if the model has all of `needs` and nothing of `lacks`.  `whole` > ONE: these are rows of a fused
+ * matrix of so many, from row `from` on. */
+struct tensor_spec {
+	const char *gguf, *hf;
+	size_t at;
+	uint8_t n, k;
+	unsigned needs, lacks;
+	uint8_t whole, from;
+};
 
 #define AT(field) offsetof(struct sr_model, field)
-static const struct tensor_spec whole_specs[] = {
-	{ "token_embd.weight",  "model.embed_tokens.weight", AT(embed), sV,  sD, 0 },
-	{ "output_norm.weight", "model.norm.weight",         AT(norm),  ONE, sD, 0 },
-	{ "output.weight",      "lm_head.weight",            AT(head),  sV,  sD, UNTIED },
+static const struct tensor_spec whole_specs[] = {   /* Hugging Face: after "model.", but the head */
+	{ "token_embd.weight",  "embed_tokens.weight", AT(embed),     sV,  sD, 0, 0, 0, 0 },
+	{ "output_norm.weight", "norm.weight",         AT(norm),      ONE, sD, 0, 0, 0, 0 },
+	{ "output_norm.bias",   "norm.bias",           AT(norm_bias), ONE, sD, NORM_BIAS, 0, 0, 0 },
+	{ "output.weight",      "lm_head.weight",      AT(head),      sV,  sD, UNTIED, 0, 0, 0 },
 };
 #undef AT
 
 #define AT(field) offsetof(struct sr_layer, field)
 static const struct tensor_spec layer_specs[] = {   /* names after "blk.N." and "model.layers.N." */
-	{ "attn_norm.weight",   "input_layernorm.weight",          AT(norm1), ONE, sD,  0 },
-	{ "attn_q.weight",      "self_attn.q_proj.weight",         AT(q),      sQ, sD,  0 },
-	{ "attn_k.weight",      "self_attn.k_proj.weight",         AT(k),     sKV, sD,  0 },
-	{ "attn_v.weight",      "self_attn.v_proj.weight",         AT(v),     sKV, sD,  0 },
-	{ "attn_output.weight", "self_attn.o_proj.weight",         AT(o),      sD, sQ,  0 },
-	{ "ffn_norm.weight",    "post_attention_layernorm.weight", AT(norm2), ONE, sD,  0 },
-	{ "ffn_gate.weight",    "mlp.gate_proj.weight",            AT(gate),   sF, sD,  0 },
-	{ "ffn_up.weight",      "mlp.up_proj.weight",              AT(up),     sF, sD,  0 },
-	{ "ffn_down.weight",    "mlp.down_proj.weight",            AT(down),   sD, sF,  0 },
-	{ "attn_q.bias",        "self_attn.q_proj.bias",           AT(q_bias), ONE, sQ,  QKV_BIAS },
-	{ "attn_k.bias",        "self_attn.k_proj.bias",           AT(k_bias), ONE, sKV, QKV_BIAS },
-	{ "attn_v.bias",        "self_attn.v_proj.bias",           AT(v_bias), ONE, sKV, QKV_BIAS },
-	{ "attn_output.bias",   "self_attn.o_proj.bias",           AT(o_bias), ONE, sD,  O_BIAS },
-	{ "attn_q_norm.weight", "self_attn.q_norm.weight",         AT(q_norm), ONE, sE,  QK_NORM },
-	{ "attn_k_norm.weight", "self_attn.k_norm.weight",         AT(k_norm), ONE, sE,  QK_NORM },
+	{ "attn_norm.weight",   "input_layernorm.weight",    AT(norm1), ONE, sD, 0, NO_PRE_NORM, 0, 0 },
+	{ "attn_norm.bias",     "input_layernorm.bias",      AT(norm1_bias), ONE, sD, NORM_BIAS, NO_PRE_NORM, 0, 0 },
+	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),      sQ, sD, 0, FUSED_QKV, 0, 0 },
+	{ "attn_k.weight",      "self_attn.k_proj.weight",   AT(k),     sKV, sD, 0, FUSED_QKV, 0, 0 },
+	{ "attn_v.weight",      "self_attn.v_proj.weight",   AT(v),     sKV, sD, 0, FUSED_QKV, 0, 0 },
+	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(q),      sQ, sD, FUSED_QKV, 0, sQKV, ZERO },
+	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(k),     sKV, sD, FUSED_QKV, 0, sQKV, sQ },
+	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(v),     sKV, sD, FUSED_QKV, 0, sQKV, sQK },
+	{ "attn_output.weight", "self_attn.o_proj.weight",   AT(o),      sD, sQ, 0, 0, 0, 0 },
+	{ "attn_q.bias",        "self_attn.q_proj.bias",     AT(q_bias), ONE, sQ, QKV_BIAS, 0, 0, 0 },
+	{ "attn_k.bias",        "self_attn.k_proj.bias",     AT(k_bias), ONE, sKV, QKV_BIAS, 0, 0, 0 },
+	{ "attn_v.bias",        "self_attn.v_proj.bias",     AT(v_bias), ONE, sKV, QKV_BIAS, 0, 0, 0 },
+	{ "attn_output.bias",   "self_attn.o_proj.bias",     AT(o_bias), ONE, sD, O_BIAS, 0, 0, 0 },
+	{ "attn_q_norm.weight", "self_attn.q_norm.weight",   AT(q_norm), ONE, sE, QK_NORM, ROW_NORM | HUNYUAN_NAMES, 0, 0 },
+	{ "attn_k_norm.weight", "self_attn.k_norm.weight",   AT(k_norm), ONE, sE, QK_NORM, ROW_NORM | HUNYUAN_NAMES, 0, 0 },
+	{ "attn_q_norm.weight", "self_attn.query_layernorm.weight", AT(q_norm), ONE, sE, HUNYUAN_NAMES, 0, 0, 0 },
+	{ "attn_k_norm.weight", "self_attn.key_layernorm.weight",   AT(k_norm), ONE, sE, HUNYUAN_NAMES, 0, 0, 0 },
+	{ "attn_q_norm.weight", "self_attn.q_norm.weight",   AT(q_norm), ONE, sQ, ROW_NORM, 0, 0, 0 },
+	{ "attn_k_norm.weight", "self_attn.k_norm.weight",   AT(k_norm), ONE, sKV, ROW_NORM, 0, 0, 0 },
+	/* What lies between attention and feed-forward: one name, two meanings. */
+	{ "ffn_norm.weight", "post_attention_layernorm.weight",  AT(norm2), ONE, sD, 0, POST_NORM | ONE_NORM | POST_IS_NORM2, 0, 0 },
+	{ "post_attention_norm.weight", "post_attention_layernorm.weight", AT(norm2), ONE, sD, POST_IS_NORM2, 0, 0, 0 },
+	{ "ffn_norm.bias",   "post_attention_layernorm.bias",    AT(norm2_bias), ONE, sD, NORM_BIAS, ONE_NORM, 0, 0 },
+	{ "ffn_norm.weight", "pre_feedforward_layernorm.weight", AT(norm2), ONE, sD, POST_NORM, NO_PRE_NORM | GLM_NAMES, 0, 0 },
+	{ "ffn_norm.weight", "post_attention_layernorm.weight",  AT(norm2), ONE, sD, POST_NORM | GLM_NAMES, 0, 0, 0 },
+	{ "post_attention_norm.weight", "post_attention_layernorm.weight", AT(post1), ONE, sD, POST_NORM, GLM_NAMES, 0, 0 },
+	{ "post_attention_norm.weight", "post_self_attn_layernorm.weight", AT(post1), ONE, sD, POST_NORM | GLM_NAMES, 0, 0, 0 },
+	{ "post_ffw_norm.weight", "post_feedforward_layernorm.weight", AT(post2), ONE, sD, POST_NORM, GLM_NAMES, 0, 0 },
+	{ "post_ffw_norm.weight", "post_mlp_layernorm.weight",       AT(post2), ONE, sD, POST_NORM | GLM_NAMES, 0, 0, 0 },
+	{ "ffn_gate.weight",    "mlp.gate_proj.weight",      AT(gate),   sF, sD, 0, NO_GATE | FUSED_UP, 0, 0 },
+	{ "ffn_up.weight",      "mlp.up_proj.weight",        AT(up),     sF, sD, 0, FUSED_UP, 0, 0 },
+	{ "ffn_up.weight",      "mlp.gate_up_proj.weight",   AT(gate),   sF, sD, FUSED_UP, 0, s2F, ZERO },
+	{ "ffn_up.weight",      "mlp.gate_up_proj.weight",   AT(up),     sF, sD, FUSED_UP, 0, s2F, sF },
+	{ "ffn_down.weight",    "mlp.down_proj.weight",      AT(down),   sD, sF, 0, 0, 0, 0 },
+	{ "ffn_gate.bias",      "mlp.gate_proj.bias",        AT(gate_bias), ONE, sF, FFN_BIAS, NO_GATE, 0, 0 },
+	{ "ffn_up.bias",        "mlp.up_proj.bias",          AT(up_bias), ONE, sF, FFN_BIAS, 0, 0, 0 },
+	{ "ffn_down.bias",      "mlp.down_proj.bias",        AT(down_bias), ONE, sD, FFN_BIAS, 0, 0, 0 },
 };
 #undef AT
 #define N_WHOLE ((int)(sizeof(whole_specs) / sizeof(*whole_specs)))
@@ -104,10 +135,34 @@ static struct sr_tensor *tensor_at(void *base, const struct tensor_spec *s)
 static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 {
 	const struct sr_attn *kind = kind_of(m, l < 0 ? 0 : l);
-	const int32_t of[] = { 1, m->d_model, kind->n_heads * kind->head_dim, kind->n_kv_heads * kind->head_dim,
-	                       kind->head_dim, m->layer[l < 0 ? 0 : l].d_ff, m->n_vocab };
+	const int32_t q = kind->n_heads * kind->head_dim, kv = kind->n_kv_heads * kind->head_dim;
+	const int32_t d_ff = m->layer[l < 0 ? 0 : l].d_ff;
+	const int32_t of[] = { 1, 0, m->d_model, q, kv, kind->head_dim, d_ff, m->n_vocab, q + kv, q + 2 * kv, 2 * d_ff };
 
 	return of[size];
+}
+
+static bool counts(const struct opening *o, const struct tensor_spec *s)
+{
+	return (o->has & s->needs) == s->needs && !(o->has & s->lacks);
+}
+
+/* Cut rows out of a fused matrix. */
+static int cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
+                    uint64_t n)
+{
+	uint64_t each = f->type == SR_CT4 ? 1 : (uint64_t)f->group_n, bytes = f->data.bytes / whole;
+
+	if (f->zero.bytes || f->index.bytes || f->type == SR_AWQ4 || f->type == SR_GPTQ4 || f->type == SR_GPTQ4_V2 ||
+	    (f->scale.bytes && each && (from % each || n % each)))
+		return model_fail(o, -ENOTSUP, "tensor %s has several matrices in one, which is not supported for "
+		                  "quantized weights of type %s", name, f->type_name);
+	f->data = (struct sr_extent){ f->data.offset + from * bytes, n * bytes, f->data.file };
+	if (f->scale.bytes && each) {
+		bytes = f->scale.bytes / ((whole + each - 1) / each);
+		f->scale = (struct sr_extent){ f->scale.offset + from / each * bytes, n / each * bytes, f->scale.file };
+	}
+	return 0;
 }
 
 /* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
@@ -124,10 +179,9 @@ static int find_dummy(struct opening *o, const struct tensor_spec *s, const stru
 	return 0;
 }
 
-static int check_tensor(struct opening *o, const struct tensor_spec *s, const struct sr_tensor *t,
+static int check_tensor(struct opening *o, const struct tensor_spec *s, int32_t n, int32_t k,
                         const char *name, const struct found_tensor *f)
 {
-	int32_t n = t->n, k = t->k;
 
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
@@ -148,20 +202,32 @@ static int check_tensor(struct opening *o, const struct tensor_spec *s, const st
 	                  f->n_dims, f->dim[0], f->dim[1], n, k);
 }
 
+/* The name of line s in the files. */
+static void name_of(const struct opening *o, const struct tensor_spec *s, int l, char *name, size_t n)
+{
+	bool head = s->at == offsetof(struct sr_model, head);
+
+	if (l < 0 && o->config)
+		snprintf(name, n, "%s%s", head ? o->head_prefix : o->prefix, s->hf);
+	else if (l < 0)
+		snprintf(name, n, "%s", s->gguf);
+	else if (o->config)
+		snprintf(name, n, "%slayers.%d.%s", o->prefix, l, s->hf);
+	else
+		snprintf(name, n, "blk.%d.%s", l, s->gguf);
+}
+
 /* Find the tensor of line s, for layer l or the whole model (-1), and put it into *t. */
 static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, struct sr_tensor *t)
 {
-	const char *own = o->config ? s->hf : s->gguf;
+	bool fused = s->whole > ONE && !o->dummy;
 	struct found_tensor f = { .type = SR_NONE };
 	char name[128];
 	int rc;
 
-	if (s->needs && !(o->has & s->needs))
+	if (!counts(o, s))
 		return 0;
-	if (l < 0)
-		snprintf(name, sizeof(name), "%s", own);
-	else
-		snprintf(name, sizeof(name), o->config ? "model.layers.%d.%s" : "blk.%d.%s", l, own);
+	name_of(o, s, l, name, sizeof(name));
 	t->n = size_of(o->m, l, s->n);
 	t->k = size_of(o->m, l, s->k);
 	t->count = 1;
@@ -172,9 +238,14 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 		return model_fail(o, -EINVAL, "tensor %s is missing", name);
 	if (rc)
 		return rc;
-	rc = check_tensor(o, s, t, name, &f);
+	rc = check_tensor(o, s, fused ? size_of(o->m, l, s->whole) : t->n, t->k, name, &f);
+	if (!rc && fused)
+		rc = cut_rows(o, name, &f, (uint64_t)size_of(o->m, l, s->whole), (uint64_t)size_of(o->m, l, s->from),
+		              (uint64_t)t->n);
 	if (rc)
 		return rc;
+	if (o->has & LESS_ONE && o->st && strstr(s->hf, "norm.weight"))
+		t->add = 1;
 	t->name = strdup(name);
 	if (!t->name)
 		return model_no_memory(o);
@@ -194,21 +265,54 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
  * bias, with zeros where the architecture has none; vLLM skips those, too. */
 static bool harmless(struct opening *o, const char *name, size_t n)
 {
-	static const char *const ends[] = { "rope_freqs.weight", "rotary_emb.inv_freq", "lm_head.weight" };
+	static const char *const ends[] = { "rope_freqs.weight", "rope_factors_long.weight",
+	                                    "rope_factors_short.weight", "rotary_emb.inv_freq", "lm_head.weight" };
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 5; i++) {
 		size_t len = strlen(ends[i]);
 
 		if (n >= len && memcmp(name + n - len, ends[i], len) == 0)
-			return i < 2 || !(o->has & UNTIED);
+			return i < 4 || !(o->has & UNTIED);
 	}
 	return (o->quant.type == SR_GPTQ4 || o->quant.type == SR_GPTQ4_V2) && n > 10 &&
 	       strcmp(name + n - 10, "_proj.bias") == 0;
 }
 
+/* Parts of a model that serve other ends than its text: towers for images and sound, beside a text_config. */
+static bool of_tower(const struct opening *o, const char *name)
+{
+	static const char *const begins[] = {
+		"vision_tower.", "model.vision_tower.", "visual.", "model.visual.", "multi_modal_projector.",
+		"model.multi_modal_projector.", "audio_tower.", "model.audio_tower.", "model.embed_vision.",
+		"model.embed_audio.", "vision_model.", "model.vision_model.", "patch_merger.", "vision_encoder.",
+	};
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(*begins) && o->outer; i++)
+		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+			return true;
+	return false;
+}
+
+/* Layers behind the last, which only draft for speculation, where the settings name some. */
+static bool of_drafts(const struct opening *o, const char *name)
+{
+	const char *begin = o->g ? "blk." : "model.layers.";
+	char *end;
+	long l;
+
+	if (!o->n_drafts || strncmp(name, begin, strlen(begin)) != 0)
+		return o->n_drafts && strncmp(name, "mtp.", 4) == 0;
+	l = strtol(name + strlen(begin), &end, 10);
+	return *end == '.' && l >= o->m->n_layers && l < o->m->n_layers + o->n_drafts;
+}
+
 static int check_leftover(struct opening *o, const char *name)
 {
-	if (harmless(o, name, strlen(name)))
+	bool tower = of_tower(o, name), draft = !tower && of_drafts(o, name);
+
+	o->n_left[0] += tower;
+	o->n_left[1] += draft;
+	if (tower || draft || harmless(o, name, strlen(name)))
 		return 0;
 	return model_fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it",
 	                  name, o->m->arch);
@@ -243,9 +347,11 @@ static void describe_types(struct opening *o)
 		count[i][0] = i, count[i][1] = 0;
 	for (int32_t l = -1; l < o->m->n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
-			const struct sr_tensor *t = l < 0 ? tensor_at(o->m, &whole_specs[i])
-			                                  : tensor_at(&o->m->layer[l], &layer_specs[i]);
+			const struct tensor_spec *s = l < 0 ? &whole_specs[i] : &layer_specs[i];
+			const struct sr_tensor *t = tensor_at(l < 0 ? (void *)o->m : (void *)&o->m->layer[l], s);
 
+			if (!counts(o, s))
+				continue;
 			for (at = 0; at < MODEL_TYPES; at++)
 				if (t->type != SR_NONE && model_types[at].type == t->type)
 					count[at][1]++;
@@ -265,19 +371,24 @@ static int make_layers(struct opening *o)
 	if (!m->layer)
 		return model_no_memory(o);
 	for (int32_t l = 0; l < m->n_layers; l++)
-		m->layer[l] = (struct sr_layer){ .mixer = SR_ATTEND, .ffn = SR_GATED, .d_ff = m->d_ff };
-	if (o->window)
-		model_window_kinds(o);
+		m->layer[l] = (struct sr_layer){ .mixer = SR_ATTEND, .d_ff = m->d_ff,
+			.ffn = o->family->has & NO_GATE ? SR_PLAIN : SR_GATED,
+			.parallel = !!(o->family->has & ONE_NORM) };
 	return 0;
+}
+
+static void describe_left(struct opening *o)
+{
+	if (o->n_left[0] || o->n_left[1])
+		snprintf(o->md->left_out, sizeof(o->md->left_out), "%d tensors of towers, %d of layers that draft",
+		         o->n_left[0], o->n_left[1]);
 }
 
 int model_take_tensors(struct opening *o)
 {
 	uint64_t n = o->g ? o->g->n_tensors : o->st ? o->st->n_tensors : 0;
-	int rc = make_layers(o);
+	int rc = 0;
 
-	if (rc)
-		return rc;
 	o->taken = calloc(n + 1, sizeof(*o->taken));
 	if (!o->taken)
 		return model_no_memory(o);
@@ -291,6 +402,7 @@ int model_take_tensors(struct opening *o)
 	if (!rc && !o->dummy)
 		rc = check_leftovers(o);
 	describe_types(o);
+	describe_left(o);
 	return rc;
 }
 
@@ -298,6 +410,7 @@ int model_take_tensors(struct opening *o)
 
 static const char *key_name(struct opening *o, struct setting k, char *buf, size_t n)
 {
+	model_note_asked(o, false, o->config ? k.hf : k.gguf);
 	if (o->config)
 		return k.hf;
 	snprintf(buf, n, "%s.%s", o->m->arch, k.gguf);
@@ -363,6 +476,20 @@ int model_float(struct opening *o, struct setting k, double min, double max, flo
 	return 0;
 }
 
+int model_bool(struct opening *o, struct setting k, bool *out)
+{
+	char buf[96];
+	const char *name = key_name(o, k, buf, sizeof(buf));
+	const json_t *j = json_object_get(o->config, name);
+
+	if (o->g || !j || json_is_null(j))
+		return 1;
+	if (!json_is_boolean(j))
+		return model_fail(o, -EINVAL, "%s is neither true nor false", name);
+	*out = json_is_true(j);
+	return 0;
+}
+
 int model_need(struct opening *o, struct setting k, int rc)
 {
 	char buf[96];
@@ -385,7 +512,11 @@ int model_sizes(struct opening *o)
 	const struct setting heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
 	const struct setting width = { "attention.key_length", "head_dim" };
 	const struct setting width_v = { "attention.value_length", "v_head_dim" };
-	const struct setting eps = { "attention.layer_norm_rms_epsilon", "rms_norm_eps" };
+	const bool layer_norm = o->family->has & LAYER_NORM;
+	const struct setting eps = { layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+	                             !layer_norm ? "rms_norm_eps" : json_object_get(o->config, "norm_eps")
+	                             ? "norm_eps" : "layer_norm_eps" };
+	const struct setting drafts = { "nextn_predict_layers", "num_nextn_predict_layers" };
 	struct sr_model *m = o->m;
 	struct sr_attn *kind = &m->kind[0];
 	int32_t ev;
@@ -396,6 +527,10 @@ int model_sizes(struct opening *o)
 		if ((rc = model_need(o, field[i].key, rc)) != 0)
 			return rc;
 	}
+	if (o->family->has & MAY_DRAFT && (rc = model_int(o, drafts, 0, m->n_layers - 1, &o->n_drafts)) < 0)
+		return rc;
+	if (o->g) /* there they are counted as layers */
+		m->n_layers -= o->n_drafts;
 	kind->n_kv_heads = kind->n_heads;
 	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &kind->n_kv_heads)) < 0)
 		return rc;
@@ -426,8 +561,8 @@ int model_sizes(struct opening *o)
 	kind->scale = 1 / sqrtf((float)kind->head_dim);
 	m->n_kinds = 1;
 	m->embed_scale = 1;
-	m->act = SR_SILU;
-	return 0;
+	m->norm_kind = layer_norm ? SR_LAYER : SR_RMS;
+	return make_layers(o);
 }
 
 void model_set_name(char *out, size_t n, const char *s, size_t len)
@@ -476,6 +611,7 @@ static void end_opening(struct opening *o, int rc, struct model **out)
 {
 	gguf_close_parts(&o->parts);
 	json_decref(o->config);
+	json_decref(o->outer);
 	safetensors_close(o->st);
 	free(o->taken);
 	if (rc)
@@ -507,6 +643,7 @@ static int open_any(struct model **out, const char *path, bool dummy, char *err,
 {
 	struct model *md = calloc(1, sizeof(*md));
 	struct opening o = { .md = md, .m = md ? &md->m : NULL, .path = path, .dummy = dummy,
+	                     .prefix = "model.", .head_prefix = "",
 	                     .err = err, .errlen = errlen };
 	struct stat st;
 	int rc;
@@ -538,15 +675,31 @@ int model_open_dummy(struct model **out, const char *path, char *err, size_t err
 	return open_any(out, path, true, err, errlen);
 }
 
+void model_serve(struct model *md, int32_t context)
+{
+	for (int32_t i = 0; i < md->m.n_kinds && md->divisor[1]; i++) {
+		struct sr_rope *r = &md->m.kind[i].rope;
+
+		if (r->kind == SR_ROPE_FACTORS)
+			r->divisor = md->divisor[context > r->context];
+	}
+}
+
 void model_close(struct model *md)
 {
 	if (!md)
 		return;
 	for (int32_t l = -1; l < md->m.n_layers; l++)
-		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++)
-			free((void *)(uintptr_t)(l < 0 ? tensor_at(&md->m, &whole_specs[i])
-			                               : tensor_at(&md->m.layer[l], &layer_specs[i]))->name);
+		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++) {
+			struct sr_tensor *t = l < 0 ? tensor_at(&md->m, &whole_specs[i])
+			                            : tensor_at(&md->m.layer[l], &layer_specs[i]);
+
+			free((void *)(uintptr_t)t->name);
+			t->name = NULL;                /* several lines may be of one field */
+		}
 	free(md->m.layer);
+	free(md->divisor[0]);
+	free(md->divisor[1]);
 	for (int32_t i = 0; i < md->n_files; i++)
 		free(md->file[i]);
 	free(md->file);

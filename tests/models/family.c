@@ -165,6 +165,7 @@ int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *p
 
 	if (rc)
 		return rc;
+	model_serve(m, m->m.context);
 	lim.kv_type = kv_type;
 	lim.threads = threads;
 	lim.worked = threads > 0;

@@ -54,10 +54,10 @@ add("hunyuan", "hunyuan-dense", base("HunYuanDenseV1ForCausalLM", "hunyuan_v1_de
 add("gemma", "gemma", base("GemmaForCausalLM", "gemma", num_key_value_heads=1, hidden_act="gelu",
     hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True))
 add("gemma2", "gemma2", base("Gemma2ForCausalLM", "gemma2", hidden_act="gelu_pytorch_tanh",
-    hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=24, sliding_window=8, attn_logit_softcapping=50.0,
+    hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=32, sliding_window=8, attn_logit_softcapping=50.0,
     final_logit_softcapping=30.0, tie_word_embeddings=True))
 add("gemma3", "gemma3", base("Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7, hidden_act=...,
-    hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=24, sliding_window=8, sliding_window_pattern=6,
+    hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=32, sliding_window=8, sliding_window_pattern=6,
     rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling={"factor": 8.0, "rope_type": "linear"},
     attn_logit_softcapping=None, final_logit_softcapping=None, tie_word_embeddings=True))
 add("phi3", "phi3", narrow("Phi3ForCausalLM", "phi3", sliding_window=8, rope_scaling=None,
@@ -83,7 +83,7 @@ add("ministral3", "mistral3", base("Ministral3ForCausalLM", "ministral3", rope_t
     "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}))
 add("exaone4", "exaone4", base("Exaone4ForCausalLM", "exaone4", num_hidden_layers=5, rope_theta=1000000.0,
     sliding_window=8, sliding_window_pattern="LLLG", layer_types=every(4, 5), pad_token_id=0))
-add("cohere2", "cohere2", base("Cohere2ForCausalLM", "cohere2", rms_norm_eps=..., layer_norm_eps=1e-5,
+add("cohere2", "cohere2", narrow("Cohere2ForCausalLM", "cohere2", rms_norm_eps=..., layer_norm_eps=1e-5,
     num_hidden_layers=5, logit_scale=0.25, sliding_window=8, sliding_window_pattern=4, layer_types=every(4, 5),
     attention_bias=False, use_gated_activation=True, use_parallel_block=True, use_parallel_embedding=True,
     use_qk_norm=False, position_embedding_type="rope_gptj", rotary_pct=1.0, order_of_interleaved_layers="local_attn_first",

@@ -87,7 +87,7 @@ static void test_gguf_settings(void **state)
 static void test_bad_gguf(void **state)
 {
 	(void)state;
-	BAD(-ENOTSUP, "architecture mamba is not supported; supported are llama, qwen2, qwen3",
+	BAD(-ENOTSUP, "(docs/model.md), and the nearest name is mistral3",
 	    c.arch = "mamba");
 	BAD(-EINVAL, "llama.block_count is 0; 1 to 4096 are allowed", c.layers = 0);
 	BAD(-EINVAL, "llama.block_count is 4294967295", c.layers = UINT32_MAX);
@@ -122,10 +122,8 @@ static void test_bad_gguf(void **state)
 	BAD(-EINVAL, "blk.0.attn_k.bias is missing", c.extra = "blk.0.attn_q.bias");
 	BAD(-ENOTSUP, "tensor token_embd.weight is of type I16; supported are F32, F16, BF16, Q8_0",
 	    c.matrix_type = 25);
-	BAD(-ENOTSUP, "rope_freqs.weight[3] is 8, which Llama 3's scaling by 8 does not give", c.freqs = 8);
 	BAD(-EINVAL, "rope_freqs.weight[3] is nan", c.freqs = NAN);
-	BAD(-EINVAL, "rope_freqs.weight[3] is 0.5", c.freqs = 0.5f);
-	BAD(-EINVAL, "rope_freqs.weight[3] is 2000; 1 to 1024", c.freqs = 2000);
+	BAD(-EINVAL, "rope_freqs.weight[3] is 0.0005; 0.001 to 1e30", c.freqs = 0.0005f);
 	BAD(-EINVAL, "rope_freqs.weight at offset", c.freqs = 8; c.wrong = "rope_freqs.weight");
 	BAD(-EINVAL, "is not F32 [4]", c.freqs = 8; c.freqs_type = 1);
 	BAD(-EINVAL, "is not F32 [3]", c.freqs = 8; c.rope_dims = 6);
@@ -183,6 +181,7 @@ static void test_rope(void **state)
 {
 	struct gguf_case c = usual;
 	struct model *md;
+	float freq[4];
 
 	(void)state;
 	c.scaling = "linear";
@@ -200,13 +199,14 @@ static void test_rope(void **state)
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
 	assert_int_equal(md->m.kind[0].rope.kind, SR_ROPE_PLAIN);
 	model_close(md);
-	/* Llama 3.1's: the third frequency, of wavelength 4442, lies between the two bounds, where
-	 * (8192 / 4442 - 1) / 3 = 0.2814 of it stays and the rest is divided by 8. */
-	c.theta = 500000;
 	c.freqs = 8;
-	c.freqs_2 = 1 / (0.2814f + 0.7186f / 8);
+	c.freqs_2 = 2.5f;
 	assert_int_equal(model_open(&md, write_gguf(&c), err, sizeof(err)), 0);
-	assert_true(md->m.kind[0].rope.kind == SR_ROPE_LLAMA3 && md->m.kind[0].rope.factor == 8);
+	assert_int_equal(md->m.kind[0].rope.kind, SR_ROPE_FACTORS);
+	assert_true(md->m.kind[0].rope.divisor[1] == 1 && md->m.kind[0].rope.divisor[2] == 2.5f &&
+	            md->m.kind[0].rope.divisor[3] == 8);
+	sr_rope_freq(&md->m.kind[0].rope, freq);
+	assert_true(fabsf(freq[3] - powf(md->m.kind[0].rope.theta, -0.75f) / 8) < 1e-9f);
 	model_close(md);
 }
 
