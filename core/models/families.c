@@ -189,6 +189,8 @@ const struct model_family model_families[] = {
 	  .act_key = "hidden_activation", .defaults = gemma3, .read = read_gemma3 },
 	{ .class = "Phi3ForCausalLM", .type = "phi3", .gguf = "phi3", .has = UNTIED | FUSED_QKV | FUSED_UP,
 	  .windows = WINDOW_ALL, .partial = 1 },
+	{ .class = "Olmo2ForCausalLM", .type = "olmo2", .gguf = "olmo2",
+	  .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM | ROW_NORM },
 	{ .class = "SmolLM3ForCausalLM", .type = "smollm3", .gguf = "smollm3", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
 	  .defaults = tied, .read = read_smollm3 },
 	{ .class = "Ministral3ForCausalLM", .type = "ministral3", .gguf = "mistral3", .has = UNTIED, .pairs = true,
