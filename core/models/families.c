@@ -74,6 +74,19 @@ static int read_gemma3(struct opening *o)
 	return gemma_scale(o, 62);
 }
 
+/* Layers with a window are not scaled. */
+static int read_olmo(struct opening *o)
+{
+	struct sr_attn *kind = &o->m->kind[1];
+	float theta = kind->rope.theta;
+	int rc = model_float(o, (struct setting){ "rope.freq_base_swa", "" }, 2, 1e12, &theta);
+
+	if (!o->rope[1].obj)
+		kind->rope = (struct sr_rope){ .dims = kind->rope.dims, .context = o->m->context, .theta = theta,
+		                               .factor = 1, .magnitude = 1 };
+	return rc < 0 ? rc : 0;
+}
+
 /* If there are windows at all, layers without one do not rotate. */
 static int read_no_rope(struct opening *o)
 {
@@ -190,7 +203,10 @@ const struct model_family model_families[] = {
 	{ .class = "Phi3ForCausalLM", .type = "phi3", .gguf = "phi3", .has = UNTIED | FUSED_QKV | FUSED_UP,
 	  .windows = WINDOW_ALL, .partial = 1 },
 	{ .class = "Olmo2ForCausalLM", .type = "olmo2", .gguf = "olmo2",
-	  .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM | ROW_NORM },
+	  .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM | ROW_NORM, .windows = WINDOW_SOME, .full_each = 4,
+	  .read = read_olmo },
+	{ .class = "Olmo3ForCausalLM", .type = "olmo3", .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM | ROW_NORM,
+	  .windows = WINDOW_SOME, .full_each = 4, .read = read_olmo },
 	{ .class = "SmolLM3ForCausalLM", .type = "smollm3", .gguf = "smollm3", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
 	  .defaults = tied, .read = read_smollm3 },
 	{ .class = "Ministral3ForCausalLM", .type = "ministral3", .gguf = "mistral3", .has = UNTIED, .pairs = true,
