@@ -74,6 +74,26 @@ static int read_gemma3(struct opening *o)
 	return gemma_scale(o, 62);
 }
 
+/* Four multipliers.  The logits' is folded into the last norm. */
+static int read_granite(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	struct sr_attn *kind = &m->kind[0];
+	float logits = 1;
+	int rc;
+
+	if ((rc = model_float(o, (struct setting){ "attention.scale", "attention_multiplier" }, 0, 1e3,
+	                      &kind->scale)) < 0 ||
+	    (rc = model_float(o, (struct setting){ "embedding_scale", "embedding_multiplier" }, 0, 1e4,
+	                      &m->embed_scale)) < 0 ||
+	    (rc = model_float(o, (struct setting){ "residual_scale", "residual_multiplier" }, 0, 1e3,
+	                      &m->residual)) < 0 ||
+	    (rc = model_float(o, (struct setting){ "logit_scale", "logits_scaling" }, 1e-4, 1e4, &logits)) < 0)
+		return rc;
+	m->norm.mul = 1 / logits;
+	return 0;
+}
+
 /* Layers with a window are not scaled. */
 static int read_olmo(struct opening *o)
 {
@@ -207,6 +227,8 @@ const struct model_family model_families[] = {
 	  .read = read_olmo },
 	{ .class = "Olmo3ForCausalLM", .type = "olmo3", .has = UNTIED | POST_NORM | NO_PRE_NORM | QK_NORM | ROW_NORM,
 	  .windows = WINDOW_SOME, .full_each = 4, .read = read_olmo },
+	{ .class = "GraniteForCausalLM", .type = "granite", .gguf = "granite", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
+	  .read = read_granite },
 	{ .class = "SmolLM3ForCausalLM", .type = "smollm3", .gguf = "smollm3", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
 	  .defaults = tied, .read = read_smollm3 },
 	{ .class = "Ministral3ForCausalLM", .type = "ministral3", .gguf = "mistral3", .has = UNTIED, .pairs = true,
