@@ -73,8 +73,10 @@ static int hf_windows(struct opening *o, int32_t *window)
 	int32_t sliding = 0;
 	int rc;
 
-	if (o->family->windows == WINDOW_SOME)
+	if (o->family->windows == WINDOW_SOME) {
 		model_note_asked(o, false, "sliding_window_pattern");
+		model_note_asked(o, false, "_sliding_window_pattern"); /* transformers 5 writes it beside layer_types */
+	}
 	if ((rc = get_types(o, &given, &sliding)) != 0 || (rc = hf_positions(o, window)) != 0)
 		return rc;
 	if (sliding && !*window)
