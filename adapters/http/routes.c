@@ -43,6 +43,8 @@ static const struct route {
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_chat },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_completions },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_messages },
+	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_responses },
+	{ "/v1/responses/input_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_responses },
 	{ "/v1/messages/count_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_messages },
 	{ "/v1/embeddings", POST, false, true, true, MAIN, pooled_embed, NULL },
 	{ "/score", POST, false, true, true, MAIN, pooled_score, NULL },
@@ -72,8 +74,7 @@ _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one co
 
 /* Paths that other servers have, and the hint for each; any other unknown path gets no hint. */
 static const struct { const char *path, *instead; } elsewhere[] = {  /* with / at its end: a prefix */
-	{ "/v1/responses", "POST /v1/chat/completions answers chats here; point the client at that API." },
-	{ "/v1/responses/", "POST /v1/chat/completions answers chats here; point the client at that API." },
+	{ "/v1/responses/", "Nothing is stored here: send the whole history to POST /v1/responses." },
 	{ "/v1/messages/", "POST /v1/messages and /v1/messages/count_tokens are here, batches are not." },
 	{ "/v1/embeddings", "This server generates text: /v1/chat/completions and /v1/completions." },
 	{ "/v1/rerank", "This server generates text: /v1/chat/completions and /v1/completions." },
@@ -458,6 +459,7 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 {
 	struct asked *q = exchange_ctx(x);
 	const struct route *route = q->route < N_ROUTES ? &routes[q->route] : NULL;
+	const char *param = begins(path_of(a, r), "/v1/responses/", 14) ? "response_id" : NULL;
 	const char *instead = route ? NULL : instead_of(a, path_of(a, r));
 	const struct http_str *coding = http_header(r, "content-encoding");
 	bool open, valid;
@@ -491,7 +493,8 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 		                   "`x-api-key: KEY`; if both are given, they must be the same.");
 	}
 	if (!route)
-		return instead ? problem_set(p, 404, "NotFoundError", NULL, "There is no such route here. %s",
+		return instead ? problem_set(p, 404, param ? "invalid_request_error" : "NotFoundError", param,
+		                             "There is no such route here. %s",
 		                             instead) :
 		                 problem_set(p, 404, NULL, NULL, "Not Found");
 	if (!(route->methods & method_of(r))) {

@@ -129,5 +129,4 @@ void items_free(struct items *l)
 		out_free(&it->scores);
 	}
 	free(l->item);
-	*l = (struct items){ 0 };
 }

@@ -23,6 +23,10 @@ struct items {
 	struct item *item;             /* [n] */
 	int n, cap;
 	bool failed;
+	/* /v1/responses */
+	int n_events;                  /* sent so far */
+	bool closing;                  /* the last item's end is being written */
+	size_t scored;                 /* bytes of its scores that earlier events had */
 };
 
 /* The item that this part belongs to; a new one if `*fresh`.  NULL: no memory.  s: the part's bytes. */
