@@ -218,6 +218,7 @@ if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	step instructions 60 180 "$tests/test_emu"
 	step parity 100 180 "$tests/test_cuda"
 	step kinds 60 180 "$tests/test_cuda_kinds"
+	step experts 60 180 "$tests/test_cuda_experts"
 	step packed 60 180 "$tests/test_cuda_packed"
 	step hopper 30 180 "$tests/test_cuda_hopper"
 	step small 30 180 "$tests/cuda/bench" tiny

@@ -85,7 +85,8 @@ static bool any_weight(const struct sr_model *m, bool (*is)(const struct sr_tens
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_layer *y = &m->layer[l];
 
-		for (const struct sr_tensor *t : { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down })
+		for (const struct sr_tensor *t : { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down,
+				&y->shared_gate, &y->shared_up, &y->shared_down })
 			yes |= is(t);
 	}
 	return yes;
@@ -139,6 +140,19 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	d->batch.current = (struct current_batch *)cut(c, 1, sizeof(*d->batch.current));
 }
 
+static void lay_routing(struct sr_backend *b, struct cutter *c)
+{
+	const struct sr_experts *x = &b->m.experts;
+	struct routing *r = &b->d.routing;
+	size_t pairs = (size_t)b->lim.tokens * (size_t)x->top;
+
+	r->id = (int32_t *)cut(c, pairs, sizeof(*r->id));
+	r->weight = (float *)cut(c, pairs, sizeof(*r->weight));
+	r->pair = (int32_t *)cut(c, pairs, sizeof(*r->pair));
+	r->tile = (struct expert_tile *)cut(c, (size_t)most_expert_tiles(b->lim.tokens, x->n, x->top),
+		sizeof(*r->tile));
+}
+
 static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 {
 	const struct sr_model *m = &b->m;
@@ -159,6 +173,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	d->draw.candidates = (float *)cut(&c, R * V, sizeof(float));
 	d->draw.count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
 	lay_products(b, &c, rows);
+	lay_routing(b, &c);
 	d->product.hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->product.lt_work = d->product.use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	lay_lists(b, &c);
@@ -262,7 +277,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
-	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen))
+	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
+	    experts_check(m, err, errlen))
 		return -ENOTSUP;
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
@@ -290,10 +306,10 @@ static void alone(struct dev *, enum place, int)
 static void put(struct dev *, enum place, const float *, int);
 static void get(struct dev *, enum place, float *, int);
 
-/* Experts and vectors are refused: no route, no combine, no pool. */
+/* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, NULL, NULL, alone, rope_store, attend, act_mul, pick_norm, sample, NULL, put,
-	get,
+	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, attend, act_mul, pick_norm, sample, NULL,
+	put, get,
 };
 
 /* Everything known before memory is allocated: returns the bytes of weights, or -errno. */
@@ -433,9 +449,10 @@ static void who_feeds(struct sr_backend *b)
 
 		if (y->norm1 && !b->m.layer[l].parallel) /* else the feed-forward part reads it, too */
 			y->norm1->feeds = y->qkv;
-		if (y->norm2)
+		if (y->norm2 && !y->router)  /* else the router and experts do */
 			y->norm2->feeds = y->gu;
-		y->gu->feeds = y->down;
+		if (y->gu)
+			y->gu->feeds = y->down;
 	}
 }
 

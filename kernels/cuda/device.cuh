@@ -7,12 +7,13 @@
  *	rows.cu      embed, norms, activation: a block per row
  *	matmul.cu    products, on tensor cores: which kernel does which (dense_few_rows.cu, packed_few_rows.cu,
  *	             packed_many_rows.cu, hopper_many_rows.cu; lt.cu by cuBLASLt, if that is installed)
+ *	route.cu     which experts a token goes to; grouped.cu: products by expert
  *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
  *	sample.cu    from logits to a token
  *	roof.cu      the least time that a batch takes, for statistics
  *
- * Each subject has its header: step.cuh (batches, slots, graphs), weights.cuh, product.cuh, attend.cuh,
- * verbs.cuh, roof.cuh.  Here is what belongs to none of them, and struct dev, which is made of all.
+ * Each subject has its header: step.cuh (batches, slots, graphs, roof), weights.cuh, product.cuh, attend.cuh,
+ * verbs.cuh.  Here is what belongs to none of them, and struct dev, which is made of all.
  *
  * Thread   everything runs in core's one thread, except the driver's own threads.
  * Stream   one: work executes in launch order, so all batches in flight share one set of buffers.
@@ -20,7 +21,7 @@
  *          launched, and poll() returns -EIO.
  * Memory   open() allocates all of it, as plan() counted.
  *
- * Types    X, Z, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
+ * Types    X, Z, SCORES, OUT, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
  * KV       [block][n_layers][n_kv_heads][K, V][BLOCK][head_dim] bf16, or e4m3 with the layer's k_scale and
  *          v_scale; the K (or V) of one head in a block is contiguous.
@@ -32,7 +33,6 @@
 
 #include "attend.cuh"
 #include "product.cuh"
-#include "roof.cuh"
 #include "step.cuh"
 #include "verbs.cuh"
 #include "weights.cuh"
@@ -73,6 +73,7 @@ struct dev {
 	struct attend_sums attend;
 	struct draw_space draw;
 	struct products product;
+	struct routing routing;
 	struct kv_pool kv;
 	struct slots slots;
 	struct batches batch;
@@ -90,7 +91,7 @@ static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 
 static inline bool is_f32(enum place p)
 {
-	return p == P_X || p == P_Z || p == P_LOGITS;
+	return p == P_X || p == P_Z || p == P_SCORES || p == P_OUT || p == P_LOGITS;
 }
 
 #endif

@@ -40,14 +40,14 @@ int32_t graph_sizes(const struct sr_limits *l, int32_t *size)
 
 int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
 {
-	int32_t size[SIZES], n;
+	int32_t size[SIZES], n, layer = d->m->experts.n ? 17 : 9; /* kernels */
 	int64_t nodes = 0;
 
 	if (l->eager)
 		return 0;
 	n = graph_sizes(l, size);
 	for (int32_t i = 0; i < n; i++)
-		nodes += 6 + 9 * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
+		nodes += 6 + layer * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
 	return nodes * NODE_BYTES;
 }
 

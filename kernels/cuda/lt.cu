@@ -317,7 +317,7 @@ bool lt_open(struct dev *d, const struct net *n, int32_t tokens, int32_t logit_r
 		const struct net_layer *y = &n->layer[l];
 
 		if (!add(d, y->qkv, P_QKV, P_Y, tokens) || !add(d, y->o, P_Z, P_A, tokens) ||
-		    !add(d, y->gu, P_GU, P_Y, tokens) || !add(d, y->down, P_Z, P_ACT, tokens))
+		    (y->gu && (!add(d, y->gu, P_GU, P_Y, tokens) || !add(d, y->down, P_Z, P_ACT, tokens))))
 			return false;
 	}
 	return add(d, n->head, P_LOGITS, P_Y, logit_rows) &&

@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f3
 
 bool matmul_prepare(struct dev *d)
 {
-	return dense_few_rows_prepare(d) && packed_few_rows_prepare(d) && packed_many_rows_prepare(d) &&
+	return (!d->m->experts.n || experts_prepare(d)) && dense_few_rows_prepare(d) && packed_few_rows_prepare(d) && packed_many_rows_prepare(d) &&
 	       hopper_many_rows_prepare(d) &&
 	       cuda_ok(d, allow_shared(matmul_kernel, SHARED_BYTES), "matmul, many rows");
 }
@@ -188,6 +188,14 @@ void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, i
 	assert(!d->product.made_for || made);
 	d->product.made_for = NULL;
 	d->product.reader = w->feeds;
+	if (w->held == HELD_F32) {
+		experts_score(d, w, T);
+		return;
+	}
+	if (w->count > 1) {
+		experts_multiply(d, y, x, w, T);
+		return;
+	}
 	if (w->order && !made)
 		from = in_order(d, from, w, T);
 	switch (road(d, w, T)) {

@@ -14,7 +14,7 @@ bool pack_layout(int32_t type, int32_t *weights, int32_t *bytes)
 	static const struct { int32_t type, weights, bytes; } known[] = {
 		{ SR_F32, 1, 4 }, { SR_F16, 1, 2 }, { SR_BF16, 1, 2 }, { SR_F8, 1, 1 }, { SR_Q8_0, 32, 34 },
 		{ SR_Q4_0, 32, 18 }, { SR_Q4_1, 32, 20 }, { SR_Q5_0, 32, 22 }, { SR_Q5_1, 32, 24 },
-		{ SR_Q4_K, 256, 144 }, { SR_Q5_K, 256, 176 }, { SR_Q6_K, 256, 210 },
+		{ SR_Q4_K, 256, 144 }, { SR_Q5_K, 256, 176 }, { SR_Q6_K, 256, 210 }, { SR_MXFP4, 32, 17 },
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
@@ -88,6 +88,19 @@ static __device__ float k_weight(int32_t type, const uint8_t *b, int i)
 	return d * (float)q - m;
 }
 
+/* 2^(e - 127) */
+static __device__ float f32_of_e8m0(uint32_t e)
+{
+	return __uint_as_float(e ? e << 23 : 0x00400000);
+}
+
+static __device__ float f32_of_e2m1(int q)
+{
+	float size = q & 4 ? (float)(2 + (q & 1)) * (float)(q & 2 ? 2 : 1) : (float)(q & 3) / 2;
+
+	return q & 8 ? -size : size;
+}
+
 static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, int32_t weights, int32_t bytes)
 {
 	const uint8_t *b = row + (size_t)(i / weights) * (size_t)bytes;
@@ -108,6 +121,8 @@ static __device__ float weight_at(int32_t type, const uint8_t *row, int32_t i, i
 		return f16_at(b) * (float)nibble(b + 4, i) + f16_at(b + 2);
 	case SR_Q5_0:
 		return f16_at(b) * (float)((nibble(b + 6, i) | fifth(b + 2, i)) - 16);
+	case SR_MXFP4:
+		return f32_of_e8m0(b[0]) * f32_of_e2m1(nibble(b + 1, i));
 	case SR_Q5_1:
 		return f16_at(b) * (float)(nibble(b + 8, i) | fifth(b + 4, i)) + f16_at(b + 2);
 	}
@@ -123,7 +138,8 @@ static __global__ void unpack_kernel(struct file_piece p, const uint8_t *data, i
 
 	for (int32_t i = (int32_t)(blockIdx.x * PACK_THREADS + threadIdx.x); i < p.k;
 	     i += (int32_t)(gridDim.x * PACK_THREADS)) {
-		float w = (weight_at(p.type, data + row * p.row_bytes, i, weights, bytes) + p.add) * p.mul;
+		float w = (weight_at(p.type, data + row * p.row_bytes + p.skip, p.at + i * p.step, weights, bytes) +
+			p.add) * p.mul;
 
 		at = row * (size_t)p.k + (size_t)i;
 		if (p.f32)
@@ -131,6 +147,18 @@ static __global__ void unpack_kernel(struct file_piece p, const uint8_t *data, i
 		else
 			((bf16 *)p.dense)[at] = bf16_of(w);
 	}
+}
+
+/* The same of a matrix that is stored as [inputs][outputs]; rows are inputs.  grid: outputs, rows */
+static __global__ void transpose_kernel(struct file_piece p, const uint8_t *data, int32_t bytes)
+{
+	let_next_start();
+	wait_for_previous();
+	int32_t n = (int32_t)(blockIdx.x * PACK_THREADS + threadIdx.x), row = (int32_t)blockIdx.y;
+
+	if (n < p.n)
+		((bf16 *)p.dense)[(size_t)n * (size_t)p.k + (size_t)(p.first + row)] =
+			bf16_of(weight_at(p.type, data + (size_t)row * p.row_bytes, p.at + n * p.step, 1, bytes));
 }
 
 /* ---- 4 bits --------------------------------------------------------------------------- */
@@ -164,7 +192,7 @@ static __device__ int eighth(int32_t type, int32_t n)
 /* The quant of output n and input k, both numbered as in the tensor. */
 static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *data, int32_t n, int32_t k)
 {
-	const uint8_t *row = data + (size_t)(n - p.first) * p.row_bytes;
+	const uint8_t *row = data + (size_t)(n - p.first) * p.row_bytes + p.skip;
 
 	switch (p.type) {
 	case SR_AWQ4:
@@ -173,6 +201,9 @@ static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *d
 		return word_at(data + (size_t)(k / 8 - p.first) * p.row_bytes + (size_t)n * 4) >> 4 * (k % 8) & 15;
 	case SR_CT4:
 		return row[k / 2] >> 4 * (k % 2) & 15;
+	case SR_MXFP4:
+		return p.apart ? row[k / 2] >> 4 * (k % 2) & 15 :
+			(uint32_t)nibble(row + (size_t)(k / 32) * 17 + 1, k % 32);
 	case SR_Q4_0:
 		return (uint32_t)nibble(row + (size_t)(k / 32) * 18 + 2, k % 32);
 	case SR_Q4_1:
@@ -181,12 +212,14 @@ static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *d
 	return (uint32_t)k_nibble(row + (size_t)(k / 256) * 144 + 16, k % 256 / 32, k % 32);
 }
 
-/* s and b of 32 weights in a row of a GGUF tensor: w = s (q - 8) + b. */
+/* The word of scales of 32 weights in a row of a GGUF tensor.  W4: s and b, w = s (q - 8) + b. */
 static __device__ uint32_t scale_of_row(int32_t type, const uint8_t *row, int32_t slab)
 {
 	const uint8_t *b = row + (size_t)slab * (type == SR_Q4_0 ? 18 : 20);
 	float s, m;
 
+	if (type == SR_MXFP4)
+		return __float_as_uint(f32_of_e8m0(row[(size_t)slab * 17]));
 	if (type == SR_Q4_0)
 		return u16_at(b);
 	if (type == SR_Q4_1) {
@@ -228,9 +261,9 @@ static __global__ void pack4_kernel(struct file_piece p, const uint8_t *data)
 		word |= quant_at(p, data, n, at) << 4 * nibble_of(at);
 	}
 	p.to.words[packed_at<1>(p.col + n, k + 2 * t, p.to.K)] = word;
-	if (!is_apart(p.type) && t == 0 && k / SLAB % p.to.group == 0)
+	if (!p.apart && t == 0 && k / SLAB % p.to.group == 0)
 		p.to.scale[(size_t)(k / SLAB / p.to.group) * (size_t)p.to.width + (size_t)(p.col + n)] =
-			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes, k / SLAB);
+			scale_of_row(p.type, data + (size_t)(n - p.first) * p.row_bytes + p.skip, k / SLAB);
 }
 
 /* The same if groups are out of order.  One thread per word of the file; its 8 inputs go to the places of
@@ -298,11 +331,12 @@ static __global__ void scales_kernel(struct file_piece p, const uint8_t *data)
 {
 	let_next_start();
 	wait_for_previous();
-	bool outputs = p.type == SR_CT4 || p.type == SR_F8;
+	bool outputs = p.type == SR_CT4 || p.type == SR_F8 || p.type == SR_MXFP4;
 	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n;
 
 	for (int32_t i = (int32_t)threadIdx.x; i < in_row; i += PACK_THREADS) {
-		float s = scale_at(p.scale_type, data + (size_t)row * p.row_bytes, (size_t)i);
+		const uint8_t *at = data + (size_t)row * p.row_bytes + p.skip;
+		float s = p.type == SR_MXFP4 ? f32_of_e8m0(at[i]) : scale_at(p.scale_type, at, (size_t)i);
 		uint32_t word = p.held == HELD_W4 ? f16_of(s) : __float_as_uint(s);
 		int32_t n = outputs ? (p.first + row) * p.group_n : i, end = outputs ? n + p.group_n : i + 1;
 		int32_t g = outputs ? i : p.first + row;
@@ -343,7 +377,7 @@ static __global__ void zeros_kernel(struct file_piece p, const uint8_t *data)
 static bool pack_quants(struct dev *d, const struct file_piece *p, const uint8_t *data)
 {
 	struct area a = area_of(*p);
-	int64_t words = p->held == HELD_W4 ? (int64_t)a.n * (a.k / SLAB) * 4 : (int64_t)p->rows * (p->k / 16) * 4;
+	int64_t words = p->held != HELD_W8 ? (int64_t)a.n * (a.k / SLAB) * 4 : (int64_t)p->rows * (p->k / 16) * 4;
 	unsigned blocks = (unsigned)((words + PACK_THREADS - 1) / PACK_THREADS);
 
 	if (p->where) {
@@ -351,7 +385,7 @@ static bool pack_quants(struct dev *d, const struct file_piece *p, const uint8_t
 		return cuda_ok(d, start(scatter4_kernel, (unsigned)((words + PACK_THREADS - 1) / PACK_THREADS),
 			PACK_THREADS, 0, d->stream, *p, data), "pack weights in their order");
 	}
-	return cuda_ok(d, start(p->held == HELD_W4 ? pack4_kernel : pack8_kernel, blocks, PACK_THREADS, 0,
+	return cuda_ok(d, start(p->held != HELD_W8 ? pack4_kernel : pack8_kernel, blocks, PACK_THREADS, 0,
 		d->stream, *p, data), "pack weights");
 }
 
@@ -373,6 +407,9 @@ bool pack_rows(struct dev *d, const struct file_piece *p, const unsigned char *d
 		break;
 	}
 	pack_layout(p->type, &weights, &bytes);
+	if (p->transposed)
+		return cuda_ok(d, start(transpose_kernel, dim3((unsigned)(p->n + PACK_THREADS - 1) / PACK_THREADS,
+			(unsigned)p->rows), PACK_THREADS, 0, d->stream, *p, (const uint8_t *)data, bytes), "unpack weights");
 	return cuda_ok(d, start(unpack_kernel, dim3((unsigned)(p->k + 2047) / 2048, (unsigned)p->rows),
 		PACK_THREADS, 0, d->stream, *p, (const uint8_t *)data, weights, bytes), "unpack weights");
 }

@@ -13,7 +13,10 @@ struct file_piece {                       /* whole rows of one extent of a tenso
 	int32_t n, k;                /* of the tensor */
 	int32_t group, group_n;      /* inputs and outputs per scale */
 	int32_t first, rows;         /* in the extent's unit: outputs, inputs, groups .. */
-	size_t row_bytes;
+	size_t row_bytes, skip;      /* of a row, the first `skip` bytes are another tensor's */
+	int32_t outputs, at, step;   /* of a vector or of what is stored transposed: element i is number at + i * step,
+	                                in transposed rows of `outputs` elements; else 0, 0, 1 */
+	bool transposed, apart;      /* apart: scales are in an extent of their own */
 	float add, mul;
 	void *dense;                 /* OF_DENSE: destination of row `first` */
 	bool f32;                    /* OF_DENSE: write f32, else bf16 */

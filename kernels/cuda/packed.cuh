@@ -5,9 +5,10 @@
  *	tile     8 fragments of 8 outputs, WORDS words for each of 32 lanes; lane 4g + t has output g and
  *	         inputs 2t, 2t+1, 8+2t, 9+2t, and the same plus 16
  *	W4       one word: nibbles 0 .. 3 are inputs 2t, 8+2t, 16+2t, 24+2t; nibbles 4 .. 7 are each plus 1
+ *	F4       as W4, of e2m1; only of experts
  *	W8       two words of e4m3: bytes are inputs 2t, 8+2t, 2t+1, 9+2t; in the second word plus 16
  *	scale    [groups][strips * 64], one word per output.  W4: s, b in f16, w = s (q - 8) + b;
- *	         W8: f32.  A group is a whole number of slabs.
+ *	         W8, F4: f32.  A group is a whole number of slabs.
  *
  * Outputs that pad the last strip are zero, and so are their scales.
  */

@@ -1,5 +1,5 @@
-/* product.cuh - products y[T][n] = x[T][k] w^T + bias: what they share, who multiplies (matmul.cu), and how
- * sums are stored from the registers of mma. */
+/* product.cuh - products y[T][n] = x[T][k] w^T + bias: what they share, who multiplies (matmul.cu), how sums
+ * are stored from the registers of mma; experts. */
 #ifndef CUDA_PRODUCT_CUH
 #define CUDA_PRODUCT_CUH
 
@@ -51,6 +51,56 @@ bool dense_few_rows_prepare(struct dev *d);
 bool packed_few_rows_prepare(struct dev *d);
 bool packed_many_rows_prepare(struct dev *d);
 bool hopper_many_rows_prepare(struct dev *d);
+
+/* ---- by expert --------------------------------------------------------------------------------------
+ *
+ * Feed-forward parts of which each token uses a few: which ones (route.cu), their products (grouped.cu), and
+ * the sum (route.cu).  A pair is a token with one of its experts: pair t * top + j has the expert of token t
+ * whose rank is j.  GU, ACT and OUT have rows in the order of pairs, so results do not depend on how pairs are
+ * grouped. */
+
+#define EXPERTS_MAX 512              /* of a layer: a warp has their scores in registers */
+#define TOP_MAX 32                   /* experts of a token */
+
+/* Rows of one expert that a block multiplies. */
+struct expert_tile { int32_t expert, first, n; }; /* pairs pair[first .. first + n - 1]; n 0: nothing */
+
+/* Where the tokens of a batch go, in one layer; rewritten in the next. */
+struct routing {
+	int32_t *id;                 /* [tokens][top] by rank; -1: padding, which goes nowhere */
+	float   *weight;             /* [tokens][top] */
+	int32_t *pair;               /* [tokens * top] by expert, then ascending */
+	struct expert_tile *tile;    /* [most_expert_tiles()] of all tokens */
+};
+
+/* Rows per tile for T tokens.  A row's sums are the same bits with each. */
+static inline int32_t expert_rows(int32_t T, int32_t n, int32_t top)
+{
+	return (int64_t)T * top > (int64_t)16 * n ? 64 : 16;
+}
+
+/* The most tiles that T tokens can have. */
+static inline int32_t expert_tiles(int32_t T, int32_t n, int32_t top)
+{
+	int64_t pairs = (int64_t)T * top;
+
+	return (int32_t)(pairs < n ? pairs : n + pairs / expert_rows(T, n, top));
+}
+
+/* The same of any number of tokens up to T. */
+static inline int32_t most_expert_tiles(int32_t T, int32_t n, int32_t top)
+{
+	return 2 * n + (int32_t)((int64_t)T * top / 64);
+}
+
+int  experts_check(const struct sr_model *m, char *err, size_t errlen); /* 0, or -ENOTSUP and a line in err */
+bool experts_prepare(struct dev *d);  /* raises the limits of shared memory; once, at open */
+void experts_score(struct dev *d, const struct weight *router, int T);
+void route(struct dev *d, const struct sr_experts *, const struct weight *choice_bias, int T);
+void combine(struct dev *d, const struct sr_experts *, int shared, const struct weight *mix, int T);
+
+/* From Y to GU by token, from ACT to OUT by pair. */
+void experts_multiply(struct dev *d, enum place y, enum place x, const struct weight *w, int T);
 
 /* ---- in a kernel --------------------------------------------------------------------------------- */
 

@@ -125,6 +125,13 @@ static inline __device__ void bf16_of_e4m3(uint32_t word, uint32_t &even, uint32
 	even = mul_bf16_pair((word & 0x80008000) | (word & 0x7f007f00) >> 4, by);
 }
 
+/* The same of e2m1 (sign, 2 bits of exponent, 1 of fraction) in bits 0 .. 3 and 16 .. 19; the exponent is too
+ * small by 126. */
+static inline __device__ uint32_t bf16_of_e2m1(uint32_t pair)
+{
+	return mul_bf16_pair((pair & 0x00080008) << 12 | (pair & 0x00070007) << 6, 0x7e807e80);
+}
+
 /* Rounds to nearest even; beyond 448 it returns 448.  NaN stays NaN here, but is read back as 480. */
 static inline __host__ __device__ uint32_t e4m3_of(float f)
 {

@@ -4,7 +4,7 @@
  * them and the kernel that would do it.  The rates are estimates for statistics only: no result depends on
  * them.
  *
- * Weights count once per batch, keys and values as often as attention has to read them.
+ * Weights count once per batch, experts as one token reads them, keys and values as often as attention has to read them.
  */
 #include "device.cuh"
 
@@ -70,7 +70,8 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 	const struct clocks *c)
 {
 	struct roof *r = &d->roof;
-	const struct weight *w = n->layer[0].gu;
+	const struct weight *w = n->layer[0].gu ? n->layer[0].gu : n->layer[0].qkv;
+	enum place to = n->layer[0].gu ? P_GU : P_QKV;
 	size_t bytes = (size_t)(d->store.end - d->store.base), copy = (size_t)l->n_host_blocks * d->kv.block;
 	int32_t rows = many_rows(d, w->n, l->tokens);
 
@@ -86,7 +87,7 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 		cuda_ok(d, cudaMemsetAsync(d->act.place[P_Y], 0x3c, (size_t)rows * (size_t)w->k * sizeof(bf16),
 			d->stream), "measure a product");
 	r->macs_per_ns = (double)rows * w->n * w->k / timed(d, c, "measure a product", [&] {
-		matmul(d, P_GU, P_Y, w, rows);
+		matmul(d, to, P_Y, w, rows);
 	});
 	if (copy)
 		r->copied_per_ns = (double)copy / timed(d, c, "measure copies", [&] {
@@ -95,20 +96,29 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 		});
 }
 
+/* A token reads `top` experts; of all tokens of a batch some may read the same. */
+static void layer_sizes(struct roof *r, const struct net_layer *y, int32_t top)
+{
+	struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->sinks, y->o, y->post1, y->norm2, y->gu,
+		y->down, y->post2, y->router, y->expert_gu, y->expert_down };
+
+	for (const struct weight *w : all) {
+		double share = w && w->count > 1 ? (double)top / w->count : 1;
+
+		if (!w)
+			continue;
+		r->layer_bytes += share * (double)weight_bytes(w);
+		if (w->held != HELD_VECTOR)
+			r->token_macs += share * w->count * w->n * w->k;
+	}
+}
+
 static void sizes(struct roof *r, const struct net *n)
 {
 	const struct sr_model *m = n->m;
-	struct weight *const *w;
 
 	for (int32_t l = 0; l < m->n_layers; l++) {
-		const struct net_layer *y = &n->layer[l];
-		struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->o, y->post1, y->norm2, y->gu,
-			y->down, y->post2 };
-
-		for (w = all; w < all + sizeof(all) / sizeof(*all); w++)
-			r->layer_bytes += *w ? (double)weight_bytes(*w) : 0;
-		for (const struct weight *product : { y->qkv, y->o, y->gu, y->down })
-			r->token_macs += (double)product->n * product->k;
+		layer_sizes(r, &n->layer[l], m->experts.top);
 		if (kind_of(m, l)->window > 0) {
 			r->windows++;
 			r->window = kind_of(m, l)->window > r->window ? kind_of(m, l)->window : r->window;

@@ -1,10 +1,11 @@
 /* step.cuh - a batch and the slots, as kernels see them; its first and its last kernel (step.cu); steps of
- * single tokens as graphs (graph.cu). */
+ * single tokens as graphs (graph.cu); the least time that a batch takes (roof.cu). */
 #ifndef CUDA_STEP_CUH
 #define CUDA_STEP_CUH
 
 #include "kernel.cuh"
 #include "kernels/batch.h"
+#include "kernels/net.h"
 
 struct dev;
 
@@ -129,5 +130,18 @@ int64_t graph_bytes(const struct dev *d, const struct sr_limits *l); /* an estim
 bool graph_capture(struct dev *d, const struct sr_limits *l);
 bool graph_launch(struct dev *d, const struct sr_batch *b);          /* false: no graph fits this batch */
 void graph_free(struct dev *d);
+
+/* ---- the least time of a batch (roof.cu) --------------------------------------------------------- */
+
+/* The measured rates of this GPU, and the least cost of a batch of the model (roof.cu). */
+struct roof {
+	double bytes_per_ns, macs_per_ns, copied_per_ns;
+	double token_macs, head_macs;    /* multiply-adds: per token with the layers' weights, per result */
+	double layer_bytes, head_bytes;
+	int32_t windows, window;         /* number of layers with a window; the longest window */
+};
+
+bool roof_measure(struct dev *d, const struct net *n, const struct sr_limits *l, unsigned char *host_kv);
+void roof_count(const struct dev *d, struct sr_batch *b);            /* fills the batch's statistics */
 
 #endif

@@ -6,6 +6,8 @@
  *	vectors                                          f32
  *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, with a scale and a shift per group
  *	F8                                               8 bits, with a scale per group
+ *	MXFP4 of experts                                 4 bits, with a scale per group
+ *	routers                                          f32
  *	all others, and tensors fused with them          bf16
  */
 #include <assert.h>
@@ -146,13 +148,24 @@ static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_e
 		int e;
 
 		p.rows = all - p.first < (int32_t)most ? all - p.first : (int32_t)most;
-		p.dense = dense + (size_t)p.first * each;
+	p.dense = dense + (p.transposed ? 0 : (size_t)p.first * each);
 		e = read_piece(d, of, &p);
 		if (e)
 			return refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
 				d->fault.lost ? d->fault.why : strerror(-e));
 	}
 	return 0;
+}
+
+static bool scales_apart(const struct sr_tensor *t)
+{
+	return is_apart(t->type) || t->type == SR_F8 || (t->type == SR_MXFP4 && t->scale.bytes);
+}
+
+/* Inputs per scale. */
+static int32_t group_of(const struct sr_tensor *t)
+{
+	return t->type == SR_MXFP4 ? SLAB : t->group ? t->group : t->k;
 }
 
 static struct file_piece piece_of_tensor(const struct sr_tensor *t)
@@ -163,21 +176,64 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 	p.scale_type = t->scale_type;
 	p.n = t->n;
 	p.k = t->k;
-	p.group = t->group ? t->group : t->k;
+	p.group = group_of(t);
 	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->n;
 	p.add = t->add;
 	p.mul = t->mul != 0 ? t->mul : 1;
+	p.step = 1;
+	p.transposed = t->transposed;
+	p.apart = scales_apart(t);
+	if (t->outputs && (t->n == 1 || t->transposed)) {
+		p.outputs = t->outputs;
+		p.at = t->first;
+		p.step = t->step;
+	}
 	return p;
+}
+
+/* A tensor without the others of its kind: that of expert e. */
+static struct sr_tensor one_of(const struct sr_tensor *t, int32_t e)
+{
+	struct sr_tensor one = *t;
+
+	if (t->count > 1 || t->each) {
+		struct sr_stored s = sr_stored_of(t, e);
+
+		one.data = s.data;
+		one.scale = s.scale;
+		one.zero = s.zero;
+		one.index = s.index;
+		one.count = 1;
+		one.each = NULL;
+	}
+	return one;
+}
+
+/* Of an extent with a row for each output that is stored, the part with this tensor's: rows of `step` stored
+ * ones, in which this tensor's begins at p->skip. */
+static struct sr_extent own_rows(const struct sr_tensor *t, const struct sr_extent *of, struct file_piece *p)
+{
+	struct sr_extent e = *of;
+	uint64_t row = of->bytes / (uint64_t)(t->outputs ? t->outputs : 1);
+
+	p->skip = 0;
+	if (!t->outputs || t->n == 1 || t->transposed)
+		return e;
+	p->skip = (size_t)(t->first % t->step) * row;
+	e.offset += (uint64_t)(t->first / t->step * t->step) * row;
+	e.bytes = (uint64_t)t->n * (uint64_t)t->step * row;
+	return e;
 }
 
 /* Reads a tensor to [n][k] at `to`. */
 static int read_dense(struct dev *d, const struct sr_tensor *t, void *to, bool f32, char *err, size_t errlen)
 {
 	struct file_piece p = piece_of_tensor(t);
+	struct sr_extent of = own_rows(t, &t->data, &p);
 
 	p.dense = to;
 	p.f32 = f32;
-	return read_rows(d, t, &t->data, t->n, 1, p, err, errlen);
+	return read_rows(d, t, &of, t->transposed ? t->k : t->n, 1, p, err, errlen);
 }
 
 /* The number of rows in the data of a tensor of this type; *step: rows that stay together. */
@@ -282,7 +338,8 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	char *err, size_t errlen)
 {
 	struct file_piece p = piece_of_tensor(t);
-	bool outputs = t->type == SR_CT4 || t->type == SR_F8;
+	bool outputs = t->type == SR_CT4 || t->type == SR_F8 || t->type == SR_MXFP4;
+	struct sr_extent scale = own_rows(t, &t->scale, &p), data;
 	int32_t groups = t->k / p.group, step, rows = data_rows(t, &step);
 	int e = 0;
 
@@ -292,11 +349,12 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	p.where = w->where;
 	p.of = OF_SCALES;
 	if (t->scale.bytes)
-		e = read_rows(d, t, &t->scale, outputs ? (t->n + p.group_n - 1) / p.group_n : groups, 1, p, err,
+		e = read_rows(d, t, &scale, outputs ? (t->n + p.group_n - 1) / p.group_n : groups, 1, p, err,
 			errlen);
 	p.of = OF_QUANTS;
+	data = own_rows(t, &t->data, &p);
 	if (!e)
-		e = read_rows(d, t, &t->data, rows, step, p, err, errlen);
+		e = read_rows(d, t, &data, rows, step, p, err, errlen);
 	/* zeros need the scales, and reads end in any order */
 	while (t->zero.bytes && d->store.loader->n_scales && !e)
 		if ((e = forward_one(d)))
@@ -332,13 +390,10 @@ static enum held held_as(const struct sr_tensor *t)
 		return t->n == 1 ? HELD_VECTOR : HELD_W4;
 	case SR_F8:
 		return HELD_W8;
+	case SR_MXFP4:
+		return t->n == 1 ? HELD_VECTOR : t->count > 1 ? HELD_F4 : HELD_BF16;
 	}
 	return t->n == 1 ? HELD_VECTOR : HELD_BF16;
-}
-
-static bool scales_apart(const struct sr_tensor *t)
-{
-	return is_apart(t->type) || t->type == SR_F8;
 }
 
 /* Returns NULL, or what is wrong with a tensor whose scales are apart from its weights. */
@@ -351,6 +406,8 @@ static const char *check_apart(const struct sr_tensor *t)
 
 	if (n == 1)
 		return "vectors of its type are not supported";
+	if (t->outputs || t->transposed)
+		return "its outputs alternate or are transposed";
 	if (t->index.bytes && (t->type == SR_AWQ4 || t->type == SR_F8))
 		return "inputs grouped out of order (act-order) are not supported for its type";
 	if (t->group < 0 || t->group_n < 0 || group < SLAB || group % SLAB || k % group)
@@ -371,25 +428,49 @@ static const char *check_apart(const struct sr_tensor *t)
 	return NULL;
 }
 
-static int64_t check(const struct sr_tensor *t, char *err, size_t errlen)
+/* Returns NULL, or what is wrong with how a tensor is stored: which outputs, and MXFP4 as safetensors have it. */
+static const char *check_stored(const struct sr_tensor *t, int32_t count)
 {
-	bool apart = scales_apart(t);
+	int64_t n = t->n == 1 ? t->k : t->n, step = t->step, blocks = t->k / SLAB;
+	bool apart = t->type == SR_MXFP4 && t->scale.bytes;
+
+	if (t->outputs && (t->first < 0 || step < 1 || t->first + (n - 1) * step >= t->outputs ||
+	                   (t->n > 1 && !t->transposed && t->first / step * step + n * step > t->outputs)))
+		return "its outputs are not among those that are stored";
+	if (t->transposed && (t->n == 1 || (t->type != SR_F32 && t->type != SR_F16 && t->type != SR_BF16)))
+		return "only matrices of floats can be stored transposed";
+	if (apart && count == 1)
+		return "only experts of its type may have their scales apart";
+	if (apart && (t->k % SLAB || t->data.bytes != (uint64_t)((t->outputs ? t->outputs : t->n) * blocks * 16) ||
+	              t->scale.bytes != (uint64_t)((t->outputs ? t->outputs : t->n) * blocks) ||
+	              (uint64_t)blocks * 16 * (uint64_t)(t->outputs ? step : 1) > BUFFER))
+		return "its parts are not as long as its shape says";
+	return NULL;
+}
+
+/* count: of the tensor that t is one of. */
+static int64_t check(const struct sr_tensor *t, int32_t count, char *err, size_t errlen)
+{
+	bool f4_apart = t->type == SR_MXFP4 && t->scale.bytes, apart = scales_apart(t) && !f4_apart;
+	uint64_t stored = (uint64_t)(t->outputs ? t->outputs : t->n == 1 ? t->k : t->n);
+	uint64_t across = (uint64_t)(t->n == 1 ? 1 : t->k), row;
 	int32_t weights, bytes;
 	const char *why;
 
 	if (!is_apart(t->type) && !pack_layout(t->type, &weights, &bytes))
 		return refuse(-ENOTSUP, err, errlen,
 			"tensor %s: its type is not supported by the CUDA back end; F32, F16, BF16, F8, Q8_0, "
-			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, AWQ, GPTQ and compressed-tensors of 4 bits "
-			"are", t->name);
-	why = t->n < 1 || t->k < 1 ? "its shape is empty" : apart ? check_apart(t) : NULL;
+			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4, AWQ, GPTQ and compressed-tensors of 4 "
+			"bits are", t->name);
+	why = t->n < 1 || t->k < 1 ? "its shape is empty" : apart ? check_apart(t) : check_stored(t, count);
 	if (why)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s of %d x %d: %s", t->name, t->n, t->k, why);
-	if (apart)
+	if (apart || f4_apart)
 		return 0;
-	if (t->k % weights || (t->n > 1 && t->k % 8) ||
-	    t->data.bytes != (uint64_t)(t->k / weights) * (uint64_t)bytes * (uint64_t)t->n ||
-		t->data.bytes / (uint64_t)t->n > BUFFER)
+	row = t->transposed ? stored * (uint64_t)bytes : across * (uint64_t)bytes / (uint64_t)weights *
+		(uint64_t)(t->n == 1 ? stored : t->outputs ? t->step : 1);
+	if (t->k % weights || (t->n > 1 && t->k % 8) || (t->n == 1 && t->outputs && weights > 1) ||
+	    t->data.bytes != stored * across * (uint64_t)bytes / (uint64_t)weights || row > BUFFER)
 		return refuse(-EINVAL, err, errlen,
 			"tensor %s of %d x %d has %llu bytes: the inner size must be a multiple of "
 			"8 and of its type's block", t->name, t->n, t->k, (unsigned long long)t->data.bytes);
@@ -422,6 +503,25 @@ static int32_t divides_both(int32_t a, int32_t b)
 	return a;
 }
 
+/* A tensor of each expert; of one, if there are none. */
+static int64_t check_all(const struct sr_tensor *t, int32_t count, char *err, size_t errlen)
+{
+	int64_t e = 0;
+
+	if (t->count > 1 ? t->count != count : count != 1)
+		return refuse(-EINVAL, err, errlen, "tensor %s holds %d matrices, but %d are computed together", t->name,
+			t->count, count);
+	for (int32_t i = 0; i < count && !e; i++) {
+		struct sr_tensor one = one_of(t, i);
+
+		e = check(&one, count, err, errlen);
+		if (!e && count > 1 && one.index.bytes)
+			e = refuse(-ENOTSUP, err, errlen, "tensor %s: experts whose inputs are grouped out of order "
+				"(act-order) are not supported by the CUDA back end", t->name);
+	}
+	return e;
+}
+
 /* Finds one stored form for all parts together. */
 static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err,
 	size_t errlen)
@@ -429,9 +529,10 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 	int32_t group = 0;
 
 	w->held = held_as(part[0]);
+	w->count = part[0]->count > 1 ? part[0]->count : 1;
 	for (int i = 0; i < n; i++) {
-		int64_t e = check(part[i], err, errlen);
-		int32_t each = !scales_apart(part[i]) ? SLAB : part[i]->group ? part[i]->group : part[i]->k;
+		int64_t e = check_all(part[i], w->count, err, errlen);
+		int32_t each = scales_apart(part[i]) ? group_of(part[i]) : SLAB;
 
 		if (e)
 			return e;
@@ -457,7 +558,7 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 	w->k = part[0]->k;
 	w->packed.N = w->n;
 	w->packed.K = w->k;
-	w->packed.width = (w->n + STRIP - 1) / STRIP * STRIP;
+	w->packed.width = (w->n + STRIP - 1) / STRIP * STRIP * w->count;
 	w->packed.group = group / SLAB;
 	return 0;
 }
@@ -465,7 +566,7 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 static size_t words_bytes(const struct weight *w)
 {
 	return (size_t)(w->packed.width / STRIP) * (size_t)(w->k / SLAB) * TILE_WORDS *
-		(w->held == HELD_W4 ? 1 : 2) * sizeof(uint32_t);
+		(w->held == HELD_W8 ? 2 : 1) * sizeof(uint32_t);
 }
 
 static size_t scales_bytes(const struct weight *w)
@@ -479,10 +580,18 @@ int64_t weight_bytes(const struct weight *w)
 	case HELD_VECTOR:
 		return padded((size_t)w->k * sizeof(float));
 	case HELD_BF16:
-		return padded((size_t)w->n * (size_t)w->k * sizeof(bf16));
+		return padded((size_t)w->count * (size_t)w->n * (size_t)w->k * sizeof(bf16));
+	case HELD_F32:
+		return padded((size_t)w->n * (size_t)w->k * sizeof(float));
 	default:
 		return padded(words_bytes(w)) + padded(scales_bytes(w));
 	}
+}
+
+/* For cuBLASLt, which multiplies neither by expert nor for a router. */
+static bool wants_bias16(const struct dev *d, const struct weight *w)
+{
+	return d->product.use_lt && w->count == 1 && w->held != HELD_F32;
 }
 
 /* Cleared, because a bias may have parts without values, and a last strip has outputs that do not exist. */
@@ -493,23 +602,55 @@ static void *take_clear(struct dev *d, size_t bytes)
 	return cuda_ok(d, cudaMemsetAsync(at, 0, bytes, d->stream), "clear a weight") ? at : NULL;
 }
 
+static int load_vector(struct dev *d, struct weight *w, const struct sr_tensor *t, const struct sr_tensor *bias,
+	char *err, size_t errlen)
+{
+	int e;
+
+	w->vec = (float *)take(d, (size_t)w->k * sizeof(float));
+	e = read_dense(d, t, w->vec, true, err, errlen);
+	if (bias && !e) {
+		w->bias = (float *)take(d, (size_t)w->k * sizeof(float));
+		e = read_dense(d, bias, w->bias, true, err, errlen);
+	}
+	return e;
+}
+
+/* Outputs row .. of expert x (0: there are none). */
+static int load_part(struct dev *d, struct weight *w, const struct sr_tensor *t, const struct sr_tensor *bias,
+	int32_t x, int32_t row, char *err, size_t errlen)
+{
+	struct sr_tensor one = one_of(t, x);
+	size_t at = (size_t)x * (size_t)w->n + (size_t)row;
+	int e;
+
+	if (w->held == HELD_F32)
+		e = read_dense(d, &one, w->vec + at * (size_t)w->k, true, err, errlen);
+	else if (w->held == HELD_BF16)
+		e = read_dense(d, &one, w->mat + at * (size_t)w->k, false, err, errlen);
+	else
+		e = read_packed(d, &one, w, x * (w->packed.width / w->count) + row, err, errlen);
+	if (bias)
+		one = one_of(bias, x);
+	if (!e && bias)
+		e = read_dense(d, &one, w->bias + at, true, err, errlen);
+	if (!e && bias && w->bias16)
+		e = read_dense(d, &one, w->bias16 + at, false, err, errlen);
+	return e;
+}
+
 static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *part,
                 const struct sr_tensor *const *bias, int n, bool has_bias, char *err, size_t errlen)
 {
-	int32_t row = 0;
+	size_t outputs = (size_t)w->count * (size_t)w->n;
 	int e = 0;
 
-	if (w->held == HELD_VECTOR) {
-		w->vec = (float *)take(d, (size_t)w->k * sizeof(float));
-		e = read_dense(d, part[0], w->vec, true, err, errlen);
-		if (has_bias && !e) {
-			w->bias = (float *)take(d, (size_t)w->k * sizeof(float));
-			e = read_dense(d, bias[0], w->bias, true, err, errlen);
-		}
-		return e;
-	}
+	if (w->held == HELD_VECTOR)
+		return load_vector(d, w, part[0], has_bias ? bias[0] : NULL, err, errlen);
 	if (w->held == HELD_BF16) {
-		w->mat = (bf16 *)take(d, (size_t)w->n * (size_t)w->k * sizeof(bf16));
+		w->mat = (bf16 *)take(d, outputs * (size_t)w->k * sizeof(bf16));
+	} else if (w->held == HELD_F32) {
+		w->vec = (float *)take(d, outputs * (size_t)w->k * sizeof(float));
 	} else {
 		w->packed.words = (uint32_t *)take_clear(d, words_bytes(w));
 		w->packed.scale = (uint32_t *)take_clear(d, scales_bytes(w));
@@ -519,52 +660,67 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 		w->order = (int32_t *)take(d, (size_t)w->k * sizeof(int32_t));
 	}
 	if (has_bias)
-		w->bias = (float *)take_clear(d, (size_t)w->n * sizeof(float));
-	if (has_bias && d->product.use_lt)
-		w->bias16 = (bf16 *)take_clear(d, (size_t)w->n * sizeof(bf16));
+		w->bias = (float *)take_clear(d, outputs * sizeof(float));
+	if (has_bias && wants_bias16(d, w))
+		w->bias16 = (bf16 *)take_clear(d, outputs * sizeof(bf16));
 	if (d->fault.lost)
 		return refuse(-EIO, err, errlen, "%s", d->fault.why);
 	if (w->order)
 		e = load_order(d, w, part, n, err, errlen);
-	for (int i = 0; i < n && !e; i++) {
-		if (w->held == HELD_BF16)
-			e = read_dense(d, part[i], w->mat + (size_t)row * (size_t)w->k, false, err, errlen);
-		else
-			e = read_packed(d, part[i], w, row, err, errlen);
-		if (!e && has_bias && bias[i])
-			e = read_dense(d, bias[i], w->bias + row, true, err, errlen);
-		if (!e && has_bias && bias[i] && w->bias16)
-			e = read_dense(d, bias[i], w->bias16 + row, false, err, errlen);
-		row += part[i]->n;
-	}
+	for (int32_t x = 0; x < w->count; x++)
+		for (int32_t i = 0, row = 0; i < n && !e; row += part[i++]->n)
+			e = load_part(d, w, part[i], has_bias ? bias[i] : NULL, x, row, err, errlen);
 	return e;
+}
+
+/* The product that makes the scores of experts is computed from floats: a score that is rounded may choose
+ * another expert. */
+static bool is_router(const struct dev *d, const struct sr_tensor *t)
+{
+	for (int32_t l = 0; l < d->m->n_layers; l++)
+		if (t == &d->m->layer[l].router)
+			return true;
+	return false;
+}
+
+/* What a bias takes; -errno if one does not fit. */
+static int64_t check_bias(const struct dev *d, const struct weight *w, const struct sr_tensor *t,
+	const struct sr_tensor *bias, char *err, size_t errlen)
+{
+	int64_t e = check_all(bias, w->count, err, errlen);
+
+	if (!e && (bias->k != (t->n == 1 ? t->k : t->n) || held_as(bias) != HELD_VECTOR))
+		e = refuse(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s", bias->name, t->name);
+	if (e)
+		return e;
+	if (w->held == HELD_VECTOR)
+		return padded((size_t)w->k * sizeof(float));
+	return padded((size_t)w->count * (size_t)w->n * sizeof(float)) +
+		(wants_bias16(d, w) ? padded((size_t)w->n * sizeof(bf16)) : 0);
 }
 
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, char *err, size_t errlen)
 {
 	struct weight *w, shape = {};
-	bool has_bias = false;
-	int64_t bytes = check_parts(&shape, part, n, err, errlen);
+	int64_t bytes = check_parts(&shape, part, n, err, errlen), more = 0;
 
+	if (!bytes && is_router(d, part[0])) {
+		if (scales_apart(part[0]))
+			return refuse(-ENOTSUP, err, errlen, "tensor %s: a router must be of floats or of GGUF's types",
+				part[0]->name);
+		shape.held = HELD_F32;
+	}
 	for (int i = 0; i < n && !bytes; i++) {
-		if (!bias || !bias[i])
-			continue;
-		bytes = check(bias[i], err, errlen);
-		if (!bytes && (bias[i]->k != (part[i]->n == 1 ? part[i]->k : part[i]->n) ||
-				held_as(bias[i]) != HELD_VECTOR))
-			bytes = refuse(-EINVAL, err, errlen, "tensor %s does not fit as a bias of %s",
-				bias[i]->name, part[i]->name);
-		has_bias = true;
+		int64_t e = bias && bias[i] ? check_bias(d, &shape, part[i], bias[i], err, errlen) : 0;
+
+		bytes = e < 0 ? e : 0;
+		more = e > 0 ? e : more;
 	}
 	if (bytes)
 		return bytes;
-	bytes = weight_bytes(&shape) + (part[0]->index.bytes ? 2 * padded((size_t)shape.k * sizeof(int32_t)) : 0);
-	if (has_bias && shape.held == HELD_VECTOR)
-		bytes += padded((size_t)shape.k * sizeof(float));
-	else if (has_bias)
-		bytes += padded((size_t)shape.n * sizeof(float)) +
-			(d->product.use_lt ? padded((size_t)shape.n * sizeof(bf16)) : 0);
+	bytes = weight_bytes(&shape) + more +
+		(part[0]->index.bytes ? 2 * padded((size_t)shape.k * sizeof(int32_t)) : 0);
 	if (!out)
 		return bytes;
 	w = (struct weight *)malloc(sizeof(*w));
@@ -574,7 +730,7 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	w->next = d->store.list;
 	d->store.list = w;
 	*out = w;
-	int e = load(d, w, part, bias, n, has_bias, err, errlen);
+	int e = load(d, w, part, bias, n, more > 0, err, errlen);
 
 	return e ? e : bytes;
 }

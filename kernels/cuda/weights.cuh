@@ -5,7 +5,7 @@
 #include "kernel.cuh"
 #include "kernels/ops.h"
 
-enum held { HELD_VECTOR, HELD_BF16, HELD_W4, HELD_W8 };
+enum held { HELD_VECTOR, HELD_BF16, HELD_W4, HELD_W8, HELD_F4, HELD_F32 };
 struct packed {                      /* order: packed.cuh */
 	uint32_t *words, *scale;
 	int32_t N, K, width;         /* outputs, inputs, outputs rounded up to whole strips */
@@ -15,9 +15,10 @@ struct weight {
 	struct weight *next;         /* list of all weights, to free them */
 	enum held held;
 	int32_t n, k;
-	bf16  *mat;                  /* BF16: [n][k] */
-	float *vec;                  /* VECTOR: [k] */
-	float *bias;                 /* [n], of a vector [k]; or NULL */
+	int32_t count;               /* experts, each [n][k]; 1: none */
+	bf16  *mat;                  /* BF16: [count][n][k] */
+	float *vec;                  /* VECTOR: [k]; F32, a router's: [n][k] */
+	float *bias;                 /* [count][n], of a vector [k]; or NULL */
 	bf16  *bias16;               /* a copy in bf16 for cuBLASLt, if that is used */
 	int32_t *order;              /* [k] act-order: packed input i is input order[i] of x; NULL: original
 	                                order */
@@ -25,7 +26,7 @@ struct weight {
 	const struct weight *feeds;  /* of a norm, and of gate+up through act_mul: the product that reads its
 	                                output; or NULL */
 	struct lt_use *lt;           /* how cuBLASLt multiplies by it, or NULL (lt.cu) */
-	struct packed packed;        /* W4, W8 */
+	struct packed packed;        /* W4, W8, F4; each expert begins with a strip */
 };
 
 /* Where weights lie. */

@@ -136,6 +136,45 @@ static void same_kv(struct drive *a, struct drive *b)
 	free(y);
 }
 
+static struct sr_experts some_experts()
+{
+	struct sr_experts x = {};
+
+	x.n = 8;
+	x.top = 3;
+	x.d_ff = 96;
+	x.d_shared = 32;
+	x.scale = 1;
+	return x;
+}
+
+/* Padding goes to no expert, whose weights nobody else might need. */
+static void test_padding_goes_nowhere(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = limits(false);
+	int32_t id[4 * 3];
+	struct drive d;
+	struct tiny *t;
+
+	shape.experts = some_experts();
+	t = tiny_create(&shape, SR_BF16, 0, 11);
+	open_one(&d, t, &lim);
+	for (int s = 0; s < 3; s++) {
+		drive_begin(&d, s, NULL);
+		drive_range(&d, s, 2 * s, 2);
+		drive_row(&d, s, 0, &s, 1, 0, 1);
+	}
+	drive_step(&d); /* 3 rows in a graph of 4 */
+	assert_int_equal(cudaMemcpyAsync(id, d.b->d.routing.id, sizeof(id), cudaMemcpyDeviceToHost, d.b->d.stream),
+		cudaSuccess);
+	assert_int_equal(cudaStreamSynchronize(d.b->d.stream), cudaSuccess);
+	for (int i = 0; i < 4 * 3; i++)
+		assert_true(i < 9 ? id[i] >= 0 && id[i] < 8 : id[i] == -1);
+	drive_close(&d);
+	tiny_destroy(t);
+}
+
 static void test_same_bits(void **)
 {
 	static const struct { const char *what; int32_t type; unsigned flags; int window; float cap;
@@ -150,6 +189,7 @@ static void test_same_bits(void **)
 		{ "fp8 cache", SR_BF16, 0, 0, 0, SR_KV_F8, 0, 80 },
 		{ "one of each", SR_Q8_0, TINY_MIXED | TINY_UNTIED, 0, 0, SR_KV_BF16, 0, 80 },
 		{ "deterministic", SR_GPTQ4, 0, 0, 0, SR_KV_BF16, 1, 80 },
+		{ "experts", SR_BF16, TINY_CHOICE_BIAS | TINY_SHARED_MIX, 20, 0, SR_KV_BF16, 0, 80 },
 	};
 	static struct answers a, b;
 
@@ -163,6 +203,8 @@ static void test_same_bits(void **)
 
 		shape.kind[0].cap = shape.logit_cap = c.cap;
 		tiny_window(&shape, layers, c.window);
+		if (c.flags & TINY_SHARED_MIX)
+			shape.experts = some_experts();
 		lim.kv_type = c.kv;
 		lim.deterministic = c.deterministic;
 #ifdef CUDA_EMULATED
@@ -690,6 +732,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_padding_goes_nowhere),
 		cmocka_unit_test(test_in_flight),
 		cmocka_unit_test(test_arm),
 #ifdef CUDA_EMULATED
