@@ -12,6 +12,7 @@ int cmd_compare(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
+int cmd_connect(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_ping(int argc, char **argv);
 int cmd_top(int argc, char **argv);

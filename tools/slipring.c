@@ -17,6 +17,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "report",   cmd_report,   "make one page with pictures from results of benchmarks" },
 	{ "show",     cmd_show,     "show what is in a model and how much memory it needs here" },
 	{ "pull",     cmd_pull,     "download a model from the Hugging Face hub" },
+	{ "connect",  cmd_connect,  "let Claude Code, Codex and others use a server of yours" },
 	{ "quantize", cmd_quantize, "make a 4-bit model (AWQ) from a 16-bit one" },
 	{ "top",      cmd_top,      "watch rates, latencies, limits, KV cache, clients and GPUs" },
 	{ "why",      cmd_why,      "show what limited the daemon, and which knob helps" },
