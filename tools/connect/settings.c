@@ -1,7 +1,7 @@
 /* settings.c - a program's own file of settings: ours into it, and out again.  See connect.h.
  *
- * In JSON our members are merged; in other files our lines stand between two marks.  The file as it was before
- * is kept beside it, and undo puts back only what our settings replaced, so changes made meanwhile stay. */
+ * In JSON our members are merged; in other files our lines stand between two marks.  The old file is kept
+ * beside it, and undo puts back only what our settings replaced, so changes made meanwhile stay. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
