@@ -58,6 +58,16 @@ int32_t groups_most(const struct sr_limits *l, int32_t n, int32_t step)
 	return kv_most(&c, n, step);
 }
 
+int32_t groups_unit(const struct sr_limits *l)
+{
+	int32_t n = 0;
+
+	for (int32_t g = 0; g < l->n_groups; g++)
+		if (l->group[g].window > 0)
+			n += (l->group[g].window - 1 + l->block_tokens - 1) / l->block_tokens + 1;
+	return n;
+}
+
 int32_t groups_padding(const struct sr_limits *l, const struct sr_model *m)
 {
 	int32_t places = 0;

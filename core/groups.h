@@ -15,6 +15,9 @@ void groups_choose(struct sr_limits *l, const struct sr_model *m, int32_t contex
 /* The most blocks of a sequence of n tokens, when no batch computes more than `step` of them. */
 int32_t groups_most(const struct sr_limits *l, int32_t n, int32_t step);
 
+/* Blocks of all windows that are copied between tiers at once; evictions may use half of a batch's copies. */
+int32_t groups_unit(const struct sr_limits *l);
+
 /* Places of a block that no layer has, over all groups. */
 int32_t groups_padding(const struct sr_limits *l, const struct sr_model *m);
 

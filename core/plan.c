@@ -350,8 +350,7 @@ static int set_groups(struct planning *p)
 	struct sr_limits *l = &p->out->limits;
 
 	p->out->whole_block = p->out->need.per_block;
-	if (!p->out->need.kinds_in_groups || p->cfg->disable_hybrid_kv_cache_manager ||
-	    p->cfg->kv_offloading_size > 0)
+	if (!p->out->need.kinds_in_groups || p->cfg->disable_hybrid_kv_cache_manager)
 		return 0;
 	groups_choose(l, &p->m->m, p->out->context);
 	if (l->n_groups == 1 && l->group[0].window == 0)
@@ -378,7 +377,7 @@ static int set_tier(struct planning *p)
 		return fail(p, -EINVAL, "--kv-offloading-size %g GiB holds no block of %.1f MiB",
 		            p->cfg->kv_offloading_size, (double)block / MIB);
 	l->n_host_blocks = (int32_t)min64(n, 1 << 28);
-	l->copies = (int32_t)min64(l->n_host_blocks, COPY_BYTES / block > 2 ? COPY_BYTES / block : 2);
+	l->copies = (int32_t)min64(l->n_host_blocks, max64(COPY_BYTES / block, 2 + 2 * groups_unit(l)));
 	p->out->tier_bytes = l->n_host_blocks * block;
 	return ask(p);
 }

@@ -197,6 +197,7 @@ void    block_free(struct kv *kv, int32_t i);
 /* A device block that is in no table and not in the index: a free one, else a cached one, evicted.
  * `must`: if no block is above the floors, take one from below them. */
 int32_t block_take(struct kv *kv, int32_t owner, bool must);
+int32_t host_take(struct kv *kv, int32_t owner);
 void    copy_put(struct kv *kv, int32_t device, int32_t host, bool out);
 
 /* *t has one more block in the index, under *key. */
@@ -229,8 +230,11 @@ void window_keep(struct kv *kv, const struct kv_table *t);
 /* Drop the references to the blocks of windows. */
 void window_release(struct kv *kv, struct kv_table *t);
 void unit_leave(struct kv *kv, int32_t i);
-/* Cached block i is evicted: the rest of its unit is free at once, or no longer published if held. */
+/* Cached block i is evicted: the rest of its unit is free at once, or no longer published if held.  What a copy
+ * pins stays. */
 void unit_evict(struct kv *kv, int32_t i);
+/* Copy the unit of cached device block i to the host tier, or nothing.  Returns the number of copies. */
+int32_t unit_copy_out(struct kv *kv, int32_t i);
 
 /* ---- cache.c ------------------------------------------------------------------------------ */
 

@@ -53,7 +53,7 @@ void copy_put(struct kv *kv, int32_t device, int32_t host, bool out)
 }
 
 /* A host block for `owner` to write to: a free one, else an evicted one; NONE if there is neither. */
-static int32_t host_take(struct kv *kv, int32_t owner)
+int32_t host_take(struct kv *kv, int32_t owner)
 {
 	int32_t i = free_take(kv, HOST);
 
@@ -61,26 +61,31 @@ static int32_t host_take(struct kv *kv, int32_t owner)
 		return i;
 	i = cache_victim(kv, HOST, owner);
 	if (i != NONE) {
+		if (in_unit(kv, i))
+			unit_evict(kv, i);
 		cache_take(kv, i);
 		index_remove(kv, i);
 	}
 	return i;
 }
 
-/* Copy cached device block i to the host tier, if that is useful and possible. */
-static bool copy_out(struct kv *kv, int32_t i)
+/* Copy cached device block i to the host tier, and the rest of its unit, if that is useful and possible.
+ * Returns the number of copies. */
+static int32_t copy_out(struct kv *kv, int32_t i)
 {
 	int32_t host, owner = owner_of(kv, i);
 
+	if (in_unit(kv, i))
+		return unit_copy_out(kv, i);
 	if (kv->left <= 0 || kv->left_out <= 0 || twin_of(kv, i) != NONE || kv->block[i].pinned)
-		return false;
+		return 0;
 	host = host_take(kv, owner);
 	if (host == NONE)
-		return false;
+		return 0;
 	index_copy(kv, host, i);
 	cache_put(kv, host, owner);
 	copy_put(kv, i, host, true);
-	return true;
+	return 1;
 }
 
 int32_t block_take(struct kv *kv, int32_t owner, bool must)
@@ -239,6 +244,7 @@ void kv_release(struct kv *kv, struct kv_table *t)
 			release_group(kv, t, g);
 	t->n = t->published = t->end = t->fork = 0;
 	t->more = false;
+	t->tries = 0;
 	t->key[0] = t->key[1] = 0;
 }
 
@@ -321,7 +327,7 @@ static bool config_works(const struct kv_config *c)
 	    c->n_groups < 0 || c->n_groups > KV_GROUPS)
 		return false;
 	for (int32_t g = 0; g < c->n_groups; g++)
-		if (c->group[g].window < 0 || (c->group[g].window > 0 && c->n_host > 0))
+		if (c->group[g].window < 0)
 			return false;
 	return true;
 }

@@ -46,6 +46,10 @@
  * the unit is evicted as a whole, since without one of its blocks the others match nothing.  The one block more
  * than a token reads lets a request match that parts inside the last block.  A block is in at most one
  * unit, the newest that it is part of.
+ *
+ * A unit is copied to the host tier whole or not at all.  A match with groups takes nothing before it can take
+ * everything.  If its copies are too many for a batch, a part of the full groups' blocks is copied into the
+ * device's cache and the caller tries again.
  */
 #ifndef KV_H
 #define KV_H
@@ -80,6 +84,7 @@ struct kv_table {
 	int16_t  owner;       /* the owner of its blocks in the cache: 0 .. n_owners-1 */
 	bool     more;        /* kv_match stopped because copies ran out: try in the next batch.
 	                         Never set in a batch without copies, so nothing waits for 0 */
+	uint8_t  tries;       /* kv.c's: batches in which it did, with several groups */
 	uint64_t salt;        /* prefixes match only within one salt */
 	uint64_t key[2];      /* of block published - 1 */
 	const struct kv_chunk *at; /* where the ids of block `published` are or will be; at the

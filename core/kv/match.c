@@ -13,7 +13,7 @@ static void host_touch(struct kv *kv, int32_t host)
 }
 
 /* Copy host block `host` in.  NONE: not in this batch; *later reports whether a later one may do it. */
-static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
+static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool must, bool *later)
 {
 	int32_t i;
 
@@ -21,7 +21,7 @@ static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool *later)
 	if (kv->block[host].pinned || kv->left <= 0)
 		return NONE;
 	kv->block[host].pinned = true;      /* its own eviction must not take this block's room */
-	i = block_take(kv, owner, false);
+	i = block_take(kv, owner, must);
 	kv->block[host].pinned = false;
 	if (i == NONE) {
 		*later = false;             /* no device block: kv_grow deals with that */
@@ -64,7 +64,7 @@ static void match_full(struct kv *kv, struct kv_table *t, int32_t n)
 		} else {
 			if (found[HOST] == NONE)
 				break;
-			i = copy_in(kv, found[HOST], t->owner, &t->more);
+			i = copy_in(kv, found[HOST], t->owner, false, &t->more);
 			if (i == NONE)
 				break;
 			t->more = false;
@@ -77,9 +77,11 @@ static void match_full(struct kv *kv, struct kv_table *t, int32_t n)
 
 /* ---- several groups ------------------------------------------------------------------------- */
 
+#define TRIES 200         /* batches in which one table may wait for copies */
+
 /* Where a match may end.  Full groups have all blocks up to there, and each window those that the next token
- * reads.  *full: how far the full groups go. */
-static int32_t match_end(const struct kv *kv, const struct kv_table *t, int32_t n, int32_t *full)
+ * reads; on the device, or on any tier.  *full: how far the full groups go. */
+static int32_t match_end(const struct kv *kv, const struct kv_table *t, int32_t n, bool any, int32_t *full)
 {
 	struct kv_table look = *t;         /* its names go on, its blocks are not touched */
 	int32_t run[KV_GROUPS] = { 0 };    /* blocks of each group found in a row */
@@ -96,7 +98,7 @@ static int32_t match_end(const struct kv *kv, const struct kv_table *t, int32_t 
 			int32_t found[2], need = kv->reach[g] < fresh ? kv->reach[g] : fresh;
 
 			index_find(kv, &look, g, id, &of_group, found);
-			run[g] = found[DEVICE] != NONE ? run[g] + 1 : 0;
+			run[g] = found[DEVICE] != NONE || (any && found[HOST] != NONE) ? run[g] + 1 : 0;
 			if (!has_window(kv, g) && !run[g])
 				return end;
 			fits &= run[g] >= need;
@@ -109,43 +111,170 @@ static int32_t match_end(const struct kv *kv, const struct kv_table *t, int32_t 
 	return end;
 }
 
-/* Hold the next block of a group, if there is one. */
-static bool match_of(struct kv *kv, struct kv_table *t, int32_t group, const int32_t *id,
-                     const struct kv_key *key)
+/* Does a match that ends at `end` take block j of a group?  A window's first is one more than needed. */
+static bool wanted(const struct kv *kv, int32_t group, int32_t j, int32_t end)
 {
-	struct kv_key of_group = key_of_group(key, group);
-	int32_t found[2];
+	return !has_window(kv, group) || j >= end - kv->reach[group] - 1;
+}
 
-	index_find(kv, t, group, id, &of_group, found);
-	if (found[DEVICE] == NONE)
-		return false;
-	hold_cached(kv, found[DEVICE]);
-	blocks_of(t, group)[t->n] = found[DEVICE];
-	return true;
+static bool needed(const struct kv *kv, int32_t group, int32_t j, int32_t end)
+{
+	return !has_window(kv, group) || j >= end - kv->reach[group];
+}
+
+/* What a match takes from the host tier. */
+struct copies {
+	int32_t n, of_windows;
+	bool    pinned;           /* one of them is being copied out */
+};
+
+/* Count them.  promote: copy some of the full groups' blocks into the device's cache, and make what is there
+ * already the newest of it. */
+static struct copies look_up(struct kv *kv, const struct kv_table *t, int32_t end, bool promote)
+{
+	struct kv_table look = *t;
+	struct copies c = { 0 };
+	bool later;
+
+	for (; look.n < end; look.n++) {
+		const int32_t *id = ids_at(kv, &look, look.n);
+		struct kv_key key = index_key(kv, &look, id);
+
+		for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
+			struct kv_key of_group = key_of_group(&key, g);
+			int32_t found[2], i;
+
+			if (!needed(kv, g, look.n, end))
+				continue;
+			index_find(kv, &look, g, id, &of_group, found);
+			i = found[DEVICE];
+			if (i != NONE && promote && kv->block[i].cached) {
+				int32_t owner = owner_of(kv, i);
+
+				cache_take(kv, i);
+				cache_put(kv, i, owner);
+			}
+			if (i != NONE || found[HOST] == NONE)
+				continue;
+			c.n++;
+			c.of_windows += has_window(kv, g);
+			c.pinned |= kv->block[found[HOST]].pinned;
+			if (!promote || has_window(kv, g) || (i = copy_in(kv, found[HOST], t->owner, false, &later)) == NONE)
+				continue;
+			kv->block[i].refs = 0;
+			cache_put(kv, i, t->owner);
+		}
+		table_advance(kv, &look, &key);
+	}
+	return c;
+}
+
+/* Blocks that a match would hold. */
+static int64_t match_blocks(const struct kv *kv, const struct kv_table *t, int32_t end)
+{
+	int64_t n = 0;
+
+	for (int32_t g = 0; g < kv->cfg.n_groups; g++)
+		n += has_window(kv, g) && kv->reach[g] + 1 < end - t->n ? kv->reach[g] + 1 : end - t->n;
+	return n;
+}
+
+/* Hold one block if it is on the device, or, for the second time, copy it in if it is not. */
+static void take_block(struct kv *kv, struct kv_table *t, const struct kv_table *look, int32_t group,
+                       const struct kv_key *key, int32_t end, bool host)
+{
+	const int32_t *id = ids_at(kv, look, look->n);
+	struct kv_key of_group = key_of_group(key, group);
+	int32_t found[2], *at = &blocks_of(t, group)[look->n];
+	bool later;
+
+	if (!host)
+		*at = NONE;
+	if (*at != NONE || !wanted(kv, group, look->n, end) || (host && !needed(kv, group, look->n, end)))
+		return;
+	index_find(kv, look, group, id, &of_group, found);
+	if (host) {
+		*at = copy_in(kv, found[HOST], t->owner, true, &later); /* floors may have moved with what is held now */
+		assert(*at != NONE);
+	} else if (found[DEVICE] != NONE) {
+		*at = found[DEVICE];
+		hold_cached(kv, *at);
+	}
+}
+
+/* The same for all blocks up to `end`.  Returns *t as it will be. */
+static struct kv_table take(struct kv *kv, struct kv_table *t, int32_t end, bool host)
+{
+	struct kv_table look = *t;
+
+	for (; look.n < end; look.n++) {
+		struct kv_key key = index_key(kv, &look, ids_at(kv, &look, look.n));
+
+		for (int32_t g = 0; g < kv->cfg.n_groups; g++)
+			take_block(kv, t, &look, g, &key, end, host);
+		table_advance(kv, &look, &key);
+	}
+	return look;
+}
+
+/* Where each window begins now that *t has the blocks from..end. */
+static void set_first(struct kv *kv, struct kv_table *t, int32_t from, int32_t end)
+{
+	for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
+		int32_t j = end;
+
+		if (!has_window(kv, g))
+			continue;
+		while (j > from && blocks_of(t, g)[j - 1] != NONE)
+			j--;
+		if (j > from)
+			*first_of(kv, t, g) = j;
+	}
+}
+
+/* Take all blocks up to `end`; copies, of which there are enough, are not used to copy out what is evicted. */
+static void take_all(struct kv *kv, struct kv_table *t, int32_t end, bool copies)
+{
+	int32_t from = t->n, left_out = kv->left_out;
+	struct kv_table after;
+
+	kv_slide(kv, t, end * kv->cfg.block_tokens);
+	after = take(kv, t, end, false);
+	if (copies) {
+		kv->left_out = 0;
+		take(kv, t, end, true);
+		kv->left_out = left_out;
+	}
+	*t = after;
+	t->tries = 0;
+	kv->stats.hit_blocks += (uint64_t)(end - from);
+	set_first(kv, t, from, end);
 }
 
 static void match_groups(struct kv *kv, struct kv_table *t, int32_t n)
 {
-	int32_t full = t->n, end = match_end(kv, t, n, &full);
+	bool host = kv->cfg.n_host > 0;
+	int32_t full = t->n, end = match_end(kv, t, n, host, &full);
+	struct copies c = host ? look_up(kv, t, end, false) : (struct copies){ 0 };
 
+	if (c.n > 0 && match_blocks(kv, t, end) > kv_available(kv) - kv_kept(kv, t->owner))
+		c.n = INT32_MAX;
+	else if (c.n > kv->left || c.pinned) {
+		if (kv->budget > 0 && c.of_windows <= kv->budget && t->tries < TRIES) {
+			t->tries++;
+			t->more = true;
+			look_up(kv, t, end, true);
+			return;
+		}
+		c.n = INT32_MAX;
+	}
+	if (c.n == INT32_MAX)
+		end = match_end(kv, t, n, false, &full);
 	if (full > end && !has_window(kv, 0)) {
 		t->fork = full;
 		kv->stats.missed += (uint64_t)(full - end);
 	}
-	kv_slide(kv, t, end * kv->cfg.block_tokens);
-	for (; t->n < end; t->n++) {
-		const int32_t *id = ids_at(kv, t, t->n);
-		struct kv_key key = index_key(kv, t, id);
-
-		for (int32_t g = 0; g < kv->cfg.n_groups; g++) {
-			bool wanted = !has_window(kv, g) || t->n >= end - kv->reach[g] - 1;
-
-			if ((!wanted || !match_of(kv, t, g, id, &key)) && has_window(kv, g))
-				*first_of(kv, t, g) = t->n + 1;
-		}
-		table_advance(kv, t, &key);
-		kv->stats.hit_blocks++;
-	}
+	take_all(kv, t, end, c.n > 0 && c.n < INT32_MAX);
 }
 
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)

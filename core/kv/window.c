@@ -61,15 +61,63 @@ void unit_evict(struct kv *kv, int32_t i)
 	for (int32_t j = name_of(kv, i)->unit, next; j != i; j = next) {
 		next = name_of(kv, j)->unit;
 		unit_leave(kv, j);
-		if (kv->block[j].cached) {
+		if (kv->block[j].pinned) {
+			unit_join(kv, j, NONE);
+		} else if (kv->block[j].cached) {
 			cache_take(kv, j);
 			index_remove(kv, j);
 			block_free(kv, j);
-			kv->stats.evictions++;
+			kv->stats.evictions += tier_of(kv, j) == DEVICE;
 		} else {
 			index_remove(kv, j);
 		}
 	}
+}
+
+/* Copies that the unit of block i needs, or -1: it cannot be copied now. */
+static int32_t unit_copies(const struct kv *kv, int32_t i)
+{
+	int32_t n = 0, j = i;
+
+	do {
+		if (!kv->block[j].cached || kv->block[j].pinned)
+			return -1;
+		n += twin_of(kv, j) == NONE;
+		j = name_of(kv, j)->unit;
+	} while (j != i);
+	return n <= kv->left && n <= kv->left_out && n <= kv->n_free[HOST] + kv->n_cached[HOST] ? n : -1;
+}
+
+int32_t unit_copy_out(struct kv *kv, int32_t i)
+{
+	int32_t before = kv->n_copies, last = NONE, j = i;
+
+	if (unit_copies(kv, i) <= 0)
+		return 0;
+	do {            /* what is evicted for one copy may be the twin of another: then there is a copy more */
+		int32_t host, owner = owner_of(kv, j);
+
+		if (twin_of(kv, j) == NONE) {
+			host = kv->left > 0 && kv->left_out > 0 ? host_take(kv, owner) : NONE;
+			if (host == NONE)
+				break;
+			index_copy(kv, host, j);
+			unit_join(kv, host, NONE);
+			cache_put(kv, host, owner);
+			copy_put(kv, j, host, true);
+		}
+		j = name_of(kv, j)->unit;
+	} while (j != i);
+	j = i;
+	do {            /* all that is there now is one unit */
+		if (twin_of(kv, j) != NONE) {
+			unit_leave(kv, twin_of(kv, j));
+			unit_join(kv, twin_of(kv, j), last);
+			last = twin_of(kv, j);
+		}
+		j = name_of(kv, j)->unit;
+	} while (j != i);
+	return kv->n_copies - before;
 }
 
 /* ---- windows -------------------------------------------------------------------------------- */

@@ -286,6 +286,7 @@ struct sr_backend {
 	int32_t  shift;               /* block_tokens is 1 << shift */
 	struct kv_cell *kv;           /* [n_blocks][block_tokens] */
 	uint64_t *before;             /* the same for windows: the cell of the token before; else NULL */
+	uint64_t *host_before;        /* [n_host_blocks][block_tokens], likewise */
 	uint64_t *host_kv;            /* [n_host_blocks][block_tokens] */
 	struct sr_masks masks;
 	void    *mask_memory;
@@ -304,6 +305,14 @@ static struct {
 	uint64_t (*now)(void *ctx);
 	void    *now_ctx;
 } setting = { 0, 0, 2, monotonic, NULL };
+
+static void copy_before(struct sr_backend *b, const struct sr_copy *c)
+{
+	const size_t B = (size_t)b->lim.block_tokens;
+	uint64_t *device = b->before + (size_t)c->device * B, *host = b->host_before + (size_t)c->host * B;
+
+	memcpy(c->out ? host : device, c->out ? device : host, B * sizeof(*host));
+}
 
 static void run_copies(struct sr_backend *b, const struct sr_batch *t)
 {
@@ -326,6 +335,8 @@ static void run_copies(struct sr_backend *b, const struct sr_batch *t)
 				else
 					device[k].cell = host[k];
 			}
+			if (b->before)
+				copy_before(b, c);
 		}
 	}
 }
@@ -667,6 +678,7 @@ static void null_close(struct sr_backend *b)
 	free(b->slot);
 	free(b->kv);
 	free(b->before);
+	free(b->host_before);
 	free(b->host_kv);
 	free(b->mask_memory);
 	free(b);
@@ -716,8 +728,10 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 		b->slot[i].table = take((int64_t)lim->n_groups * lim->seq_blocks, sizeof(int32_t), &ok);
 	}
 	b->kv = take(cells_n, sizeof(*b->kv), &ok);
-	if (!batch_one_group(lim))
+	if (!batch_one_group(lim)) {
 		b->before = take(cells_n, sizeof(*b->before), &ok);
+		b->host_before = take(host_n, sizeof(*b->host_before), &ok);
+	}
 	b->host_kv = take(host_n, sizeof(*b->host_kv), &ok);
 	if (!ok)
 		goto full;

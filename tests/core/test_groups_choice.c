@@ -123,6 +123,7 @@ static void test_most(void **state)
 	assert_int_equal(groups_most(&l, 32768, 1), 2048 + 32 + 2 + 1);
 	assert_int_equal(groups_most(&l, 32768, 2048), 2048 + 32 + 2 + 128);
 	assert_int_equal(groups_most(&l, 100, 2048), 7 + 7);
+	assert_int_equal(groups_unit(&l), 33);
 }
 
 int main(void)

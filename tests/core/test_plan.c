@@ -449,7 +449,12 @@ static void test_groups(void **state)
 	good("--disable-hybrid-kv-cache-manager");
 	assert_int_equal(plan.limits.n_groups, 1);
 	good("--kv-offloading-size 0.5");
-	assert_int_equal(plan.limits.n_groups, 1);
+	assert_true(plan.limits.n_groups == 2 && plan.limits.n_host_blocks == 1024);
+	assert_int_equal(plan.limits.copies, 64);            /* 32 MiB, and more than twice the 9 blocks of a unit */
+	m->kind[1].window = 2000;
+	good("--kv-offloading-size 0.5");
+	assert_int_equal(plan.limits.copies, 2 + 2 * 126);
+	m->kind[1].window = 128;
 	needs.kinds_in_groups = 0;                           /* a device that does not know groups */
 	good("");
 	assert_int_equal(plan.limits.n_groups, 1);

@@ -373,6 +373,128 @@ static void test_lacks(void **state)
 	kv_destroy(kv);
 }
 
+/* The other tier.  Two groups, 4 blocks of a window that a match needs. */
+static struct kv *make_tiers(int32_t n_blocks, int32_t n_host, int32_t copies)
+{
+	struct kv *kv;
+
+	assert_int_equal(kv_create(&kv, &(struct kv_config){ .n_blocks = n_blocks, .n_host = n_host, .copies = copies,
+		.block_tokens = B, .key = { 7, 9 }, .n_owners = 3, .n_groups = 2, .group = { { 0 }, { WINDOW } } }), 0);
+	return kv;
+}
+
+/* Copy out what is cached, `copies` at most in a batch. */
+static void demote(struct kv *kv, int32_t copies, int batches)
+{
+	for (int i = 0; i < batches; i++) {
+		kv_begin(kv, copies);
+		kv_demote(kv, 100);
+		kv_check(kv);
+		kv_launched(kv);
+		kv_check(kv);
+	}
+}
+
+/* Evict everything from the device, without a copy. */
+static void forget(struct kv *kv, int32_t n_blocks)
+{
+	struct text y;
+
+	text_make(&y, 9);
+	kv_begin(kv, 0);
+	assert_int_equal(kv_grow(kv, &y.t, n_blocks / 2 * B), 0);
+	kv_launched(kv);
+	kv_release(kv, &y.t);
+	assert_int_equal(cached(kv), 0);
+}
+
+/* A prompt of 20 full blocks and a unit of 5 goes to the host and comes back, in one batch or in several. */
+static void test_tiers(void **state)
+{
+	static const struct { int32_t copies, batches, found; } cases[] = {
+		{ 100, 1, 320 }, { 24, 1, 320 }, { 23, 2, 320 }, { 10, 3, 320 }, { 4, 6, 320 }, { 3, 1, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kv *kv = make_tiers(60, 100, 100);
+		const struct kv_copy *copy;
+		struct kv_stats s;
+		struct text x;
+		int batches = 0;
+
+		text_make(&x, 1);
+		serve(kv, &x, 320, 321);
+		demote(kv, 100, 1);
+		kv_stats(kv, &s);
+		assert_int_equal(s.n_host_cached, 25);
+		forget(kv, 60);
+		text_make(&x, 1);
+		do {
+			kv_begin(kv, cases[i].copies);
+			kv_match(kv, &x.t, 321);
+			kv_check(kv);
+			assert_true(kv_copies(kv, &copy) <= cases[i].copies);
+			assert_true(x.t.n == 0 || !x.t.more);       /* all or nothing */
+			kv_launched(kv);
+			kv_check(kv);
+			batches++;
+		} while (x.t.more && batches < 20);
+		if (x.t.n * B != cases[i].found || batches != cases[i].batches)
+			fail_msg("%d copies: %d tokens in %d batches", cases[i].copies, x.t.n * B, batches);
+		if (cases[i].found)
+			assert_int_equal(held(kv), 24);
+		kv_release(kv, &x.t);
+		kv_destroy(kv);
+	}
+}
+
+/* A unit is copied out whole, or not at all. */
+static void test_unit_copied(void **state)
+{
+	struct kv *kv = make_tiers(60, 100, 100);
+	struct kv_stats s;
+	struct text x;
+
+	(void)state;
+	text_make(&x, 1);
+	serve(kv, &x, 320, 321);
+	demote(kv, 4, 8);                     /* the unit needs 5 */
+	kv_stats(kv, &s);
+	assert_int_equal(s.n_host_cached, 20);
+	demote(kv, 5, 1);
+	kv_stats(kv, &s);
+	assert_int_equal(s.n_host_cached, 25);
+	kv_destroy(kv);
+	kv = make_tiers(60, 4, 100);          /* no room for 5 */
+	serve(kv, (text_make(&x, 1), &x), 80, 81);
+	demote(kv, 100, 1);
+	kv_stats(kv, &s);
+	assert_int_equal(s.copies_out, 4);    /* of 5 full blocks */
+	kv_destroy(kv);
+}
+
+/* The host's units are evicted whole, too. */
+static void test_host_unit_evicted(void **state)
+{
+	struct kv *kv = make_tiers(60, 12, 100);
+	struct kv_stats s;
+	struct text x, y;
+
+	(void)state;
+	serve(kv, (text_make(&x, 1), &x), 96, 97);
+	demote(kv, 100, 1);
+	kv_stats(kv, &s);
+	assert_int_equal(s.n_host_cached, 6 + 5);
+	forget(kv, 60);
+	serve(kv, (text_make(&y, 2), &y), 32, 33); /* 2 full blocks, 2 of a window: the unit goes, which is the oldest */
+	demote(kv, 100, 1);
+	kv_stats(kv, &s);
+	kv_check(kv);
+	assert_int_equal(s.n_host_cached, 6 + 4);
+	kv_destroy(kv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +509,9 @@ int main(void)
 		cmocka_unit_test(test_follow),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_lacks),
+		cmocka_unit_test(test_tiers),
+		cmocka_unit_test(test_unit_copied),
+		cmocka_unit_test(test_host_unit_evicted),
 	};
 
 	return cmocka_run_group_tests_name("kv_windows", tests, NULL, NULL);
