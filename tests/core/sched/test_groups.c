@@ -12,11 +12,13 @@
 #define TURNS  3
 #define ANSWER 20
 #define MOST   (TALKS * TURNS)
+#define SMALL  44              /* blocks of a pool that is too small for all: with a host tier */
 
 struct run {
 	int32_t id[MOST][ANSWER], cached[MOST], peak;
 	float   logprob[MOST][ANSWER];
 	int32_t preempted;
+	uint64_t copies_in;
 };
 
 static struct tiny *tiny;
@@ -50,6 +52,10 @@ static void open_world(int32_t n_blocks, int32_t chunk, int32_t kv_type, bool gr
 	if (groups)
 		groups_choose(l, &tiny->m, w.cfg.context);
 	l->n_blocks = n_blocks;
+	if (n_blocks == SMALL) {
+		l->n_host_blocks = 200;
+		l->copies = w.cfg.knobs.copies = 40;
+	}
 	w.device = sr_cpu_ops();
 	w.model = &tiny->m;
 	w.src = &tiny->src;
@@ -109,6 +115,7 @@ static void run(struct run *r, int32_t n_blocks, int32_t chunk, int32_t kv_type,
 			kv_stats(w.kv, &k);
 			r->peak = k.n_held > r->peak ? k.n_held : r->peak;
 		}
+		r->copies_in = k.copies_in;
 		r->preempted = 0;
 		hear(r);
 	}
@@ -169,7 +176,8 @@ static void test_tables(void **state)
 	tiny_destroy(tiny);
 }
 
-/* A pool that is too small for all: sequences give way, and come back. */
+/* A pool that is too small for all: sequences give way and come back, cached blocks go to the host tier and come
+ * back. */
 static void test_preempted(void **state)
 {
 	static struct run one, many;
@@ -177,8 +185,8 @@ static void test_preempted(void **state)
 	(void)state;
 	make_model(40, 3);
 	run(&one, 200, 256, SR_KV_BF16, false);
-	run(&many, 44, 32, SR_KV_BF16, true);
-	assert_true(many.preempted > 0);
+	run(&many, SMALL, 32, SR_KV_BF16, true);
+	assert_true(many.preempted > 0 && many.copies_in > 0);
 	same(&many, &one);
 	tiny_destroy(tiny);
 }
