@@ -365,7 +365,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile templates schema-suite clients-guided tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: spin sim hostile templates schema-suite clients-guided clients-agents tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -404,6 +404,15 @@ clients-guided: all
 	-cd $(BUILD)/clients && for p in $(CLIENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
+
+# The same for Responses and Messages.
+AGENTS_PY   := openai anthropic openai-agents
+AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic
+clients-agents: all
+	python3 -m venv $(BUILD)/clients/venv
+	-cd $(BUILD)/clients && for p in $(AGENTS_PY); do venv/bin/pip install -q $$p; done
+	-cd $(BUILD)/clients && for p in $(AGENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
+	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)
 
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
 schema-suite: $(BUILD)/tests/grammar_walk

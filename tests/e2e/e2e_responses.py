@@ -148,6 +148,7 @@ def errors(p):
             (400, "invalid_value", "background", ask(background=True)),
             (400, "invalid_value", "body.tool_choice", ask(tools=TOOLS, tool_choice="any")),
             (400, "invalid_value", "tool_choice", ask(tools=TOOLS, tool_choice={"type": "function", "name": "x"})),
+            (400, "invalid_value", "body.tools.0", ask(tools=[{"type": "namespace", "name": "x"}])),
             (400, "invalid_value", "temperature", ask(temperature=-1)),
             (404, "model_not_found", "model", ask(model="nope")),
             (400, "context_length_exceeded", "input_tokens", ask(input="word " * 3000))):

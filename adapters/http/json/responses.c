@@ -60,7 +60,8 @@ static int add_tools(struct ask *a, json_t *list, json_t *given, const json_t *s
 	size_t i;
 
 	if (!json_is_array(given))
-		return problem_field(p, at, "%s must be a list, not %s.", at, text_json_type(given));
+		return problem_field(p, at, "%s must be a list, not %s.", at,
+		                     given ? text_json_type(given) : "missing");
 	json_array_foreach(given, i, tool) {
 		snprintf(where, sizeof(where), "%.40s.%zu", at, i);
 		if (add_tool(a, list, tool, space, where, p) < 0)
