@@ -91,7 +91,7 @@ AVX2   := $(EXACT) -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
 objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))
 $(call objects,plain types): FLAGS := $(EXACT)
-$(call objects,lanes avx2 avx2_matmul avx2_attend): FLAGS := $(AVX2)
+$(call objects,lanes compact avx2 avx2_matmul avx2_attend): FLAGS := $(AVX2)
 $(call objects,avx512 avx512_matmul avx512_attend): FLAGS := $(AVX512)
 
 define program
@@ -122,7 +122,7 @@ GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
-GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes plain pick avx2 avx2_matmul avx2_attend \
+GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c rope.c shape.c)

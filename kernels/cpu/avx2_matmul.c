@@ -11,15 +11,18 @@
  *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one step fits
  */
 #include "avx2.h"
+#include "compact.h"
 #include "lanes.h"
 
 struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of one */
+	struct lanes_units units;     /* of it, if its weights are quantized */
 	const uint8_t *x;             /* the activation tile */
 	int32_t first;                /* row of it that is the tile's first */
 	int32_t k, cols;              /* cols: real columns of this block */
-	bool fetch;                   /* the first tile to read these weights */
+	bool fetch;                   /* prefetch what follows in memory */
+	bool more;                    /* y has the sums over the inputs before these */
 	const float *bias;            /* of this block, or NULL */
 	float *y;                     /* row `first`, first column of the block */
 	size_t ld;
@@ -149,10 +152,9 @@ INLINE __m256i offset(const enum lanes_kind kind, int32_t minus_sum)
 	return _mm256_set1_epi32(minus_sum * (1 << lanes_offset_bits(kind)));
 }
 
-INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const int in_unit,
-                      const int half, const struct lanes_group *x, int first, __m256 *acc)
+INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const uint8_t *quants,
+                      const int in_unit, const int half, const struct lanes_group *x, int first, __m256 *acc)
 {
-	const uint8_t *quants = unit + LANES_SCALES + (size_t)in_unit * lanes_quants(kind) + 32 * half;
 	__m256i sum[AVX2_ROWS];
 
 	if (kind == LANES_4M || kind == LANES_4)
@@ -192,7 +194,54 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 
 	for (int half = 0; half < 2; half += wide) {
 		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
-		const uint8_t *w = t->w;
+		const uint8_t *s = t->units.scales, *q = t->units.quants;
+		const bool fetch = t->fetch && !half;
+		__m256 acc[2][AVX2_ROWS];
+
+		UNROLL
+		for (int h = 0; h < wide; h++)
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				acc[h][r] = t->more ? get256(t->y + (size_t)r * t->ld, 8 * (half + h), t->cols)
+				                    : _mm256_setzero_ps();
+		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per) {
+			if (fetch)
+				fetch_ahead(q, per * lanes_quants(kind));
+			UNROLL
+			for (int i = 0; i < per; i++)
+				UNROLL
+				for (int h = 0; h < wide; h++)
+					add_group(rows, kind, s, q + (size_t)i * lanes_quants(kind) + 32 * (half + h), i,
+						half + h, x + i, t->first, acc[h]);
+			s += t->units.scales_step;
+			q += t->units.quants_step;
+		}
+		UNROLL
+		for (int h = 0; h < wide; h++)
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				store(t, r, half + h, acc[h][r]);
+	}
+}
+
+/* Eight products of a scale's parts, rounded as in units. */
+INLINE __m256 product(const uint8_t *d, __m128i by)
+{
+	__m256 v = _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d)),
+	                         _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(by)));
+
+	return _mm256_cvtph_ps(_mm256_cvtps_ph(v, 0));
+}
+
+/* Few rows by a block of Q4_K: its units would be read once, so they are not made. */
+INLINE void q4k_tile(const int rows, const struct matmul_tile *t)
+{
+	const int wide = rows <= 2 ? 2 : 1; /* halves at a time */
+
+	for (int half = 0; half < 2; half += wide) {
+		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+		const uint8_t *s = t->w, *q = t->w + (size_t)t->k / 256 * COMPACT_SCALES_4K;
+		const bool fetch = t->fetch && !half;
 		__m256 acc[2][AVX2_ROWS];
 
 		UNROLL
@@ -200,14 +249,28 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 			UNROLL
 			for (int r = 0; r < rows; r++)
 				acc[h][r] = _mm256_setzero_ps();
-		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per, w += lanes_unit_bytes(kind)) {
-			if (t->fetch && !half)
-				fetch_ahead(w, lanes_unit_bytes(kind));
+		for (int32_t g = 0; g < t->k / GROUP; g++, x++, q += 256) {
+			__m128i scale, min;
+
+			compact_scales_45(s, g % 8, &scale, &min);
+			if (fetch)
+				fetch_ahead(q, 256);
 			UNROLL
-			for (int i = 0; i < per; i++)
+			for (int h = 0; h < wide; h++) {
+				const int at = half + h;
+				__m128i a = at ? _mm_unpackhi_epi64(scale, scale) : scale;
+				__m128i b = at ? _mm_unpackhi_epi64(min, min) : min;
+				__m256 m = product(s + 32 + 16 * at, b);
+				__m256i sum[AVX2_ROWS];
+
+				sum4(rows, sum, q + 32 * at, x, t->first);
+				scale_add(rows, acc[h], sum, product(s + 16 * at, a), x, t->first);
 				UNROLL
-				for (int h = 0; h < wide; h++)
-					add_group(rows, kind, w, i, half + h, x + i, t->first, acc[h]);
+				for (int r = 0; r < rows; r++)
+					acc[h][r] = _mm256_fnmadd_ps(m, _mm256_set1_ps(x->scaled_sum[t->first + r]),
+					                             acc[h][r]);
+			}
+			s += g % 8 == 7 ? COMPACT_SCALES_4K : 0;
 		}
 		UNROLL
 		for (int h = 0; h < wide; h++)
@@ -287,8 +350,8 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line, v += line) {
 		__m256 a[4], b[4];
 
-		fetch_ahead(w, line);
-		fetch_ahead(v, line);
+		_mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
+		_mm_prefetch((const char *)v + AHEAD, _MM_HINT_T0);
 		two_inputs(kind, w, 0, &a[0], &b[0]);
 		two_inputs(kind, w, 1, &a[1], &b[1]);
 		two_inputs(kind, v, 0, &a[2], &b[2]);
@@ -317,6 +380,12 @@ TILE(tile_4, quant_tile, LANES_4)
 TILE(tile_8, quant_tile, LANES_8)
 TILE(tile_8m, quant_tile, LANES_8M)
 TILE(tile_8h, quant_tile, LANES_8H)
+
+static __attribute__((noinline)) void tile_q4k(int32_t rows, const struct matmul_tile *t)
+{
+	FOR_ROWS(rows, q4k_tile, t)
+}
+
 TILE(tile_f32, f32_tile, LANES_F32)
 TILE(tile_f16, f32_tile, LANES_F16)
 TILE(tile_bf16, f32_tile, LANES_BF16)
@@ -341,13 +410,44 @@ static tile_fn *const tiles[] = {
 	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
 };
 
+/* All rows by the inputs of t, which begin at group `first`.  The first tile prefetches. */
+static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *x, int32_t first, float *y)
+{
+	for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
+		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * sizeof(struct lanes_group);
+		t->first = r % KERN_TILE;
+		t->y = y + (size_t)r * t->ld;
+		f(x->rows - r < AVX2_ROWS ? x->rows - r : AVX2_ROWS, t);
+		t->fetch = false;
+	}
+}
+
+/* A block that is held compactly: some groups at a time become units, and sums stay in y in between.  Few
+ * rows take few groups, so that units are multiplied while the next are on their way from memory. */
+static void by_pieces(int32_t type, tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y)
+{
+	_Alignas(64) uint8_t room[COMPACT_ROOM * LANES_GROUP_MOST];
+	const int32_t groups = t->k / GROUP, most = x->rows <= AVX2_ROWS ? COMPACT_MOST : COMPACT_ROOM;
+	struct matmul_tile part = *t;
+
+	for (int32_t g = 0, n; g < groups; g += n) {
+		n = groups - g < most ? groups - g : most;
+		part.units = compact_expand(type, t->k, t->w, g, n, room);
+		part.k = n * GROUP;
+		part.more = g > 0;
+		part.bias = g + n == groups ? t->bias : NULL;
+		all_rows(f, &part, x, g, y);
+	}
+}
+
 /* Columns in the outer loop, rows in the inner one: weights stay in L1, activations stream from L2. */
 void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,
                  const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {
-	tile_fn *f = tiles[lanes_kind(type)];
+	const enum lanes_kind kind = lanes_kind(type);
+	tile_fn *f = tiles[kind];
 	size_t block = lanes_block_bytes(type, k);
-	pair_fn *pair = x->rows == 1 ? pairs[lanes_kind(type)] : NULL;
+	pair_fn *pair = x->rows == 1 ? pairs[kind] : NULL;
 	struct matmul_tile t = { .w_bytes = block, .k = k, .ld = ld };
 
 	(void)next;
@@ -361,14 +461,15 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 			t.y = y + 16 * b;
 			pair(&t);
 			b++;
-			continue;
-		}
-		for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
-			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
-			t.first = r % KERN_TILE;
-			t.fetch = !r;
-			t.y = y + (size_t)r * ld + 16 * b;
-			f(x->rows - r < AVX2_ROWS ? x->rows - r : AVX2_ROWS, &t);
+		} else if (type == SR_Q4_K && x->rows <= AVX2_ROWS) {
+			t.fetch = true;
+			all_rows(tile_q4k, &t, x, 0, y + 16 * b);
+		} else if (compact_groups(type)) {
+			by_pieces(type, f, &t, x, y + 16 * b);
+		} else {
+			t.fetch = true;
+			t.units = lanes_run(kind, t.w);
+			all_rows(f, &t, x, 0, y + 16 * b);
 		}
 	}
 }

@@ -9,16 +9,19 @@
  * 8 vpdpbusd, a mul and 1 (no minimum) or 2 fma: 8 of 11 slots are products.
  */
 #include "avx512.h"
+#include "compact.h"
 #include "lanes.h"
 
 /* Where a tile reads and writes. */
 struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of a column block */
+	struct lanes_units units;     /* of it, if its weights are quantized */
 	const uint8_t *x;             /* the activation tile */
 	int32_t k;
 	const uint8_t *fetch;         /* what to prefetch, this tile's part of it, or NULL */
 	int32_t fetch_lines;          /* lines of 64 bytes to fetch per step through K */
+	bool more;                    /* y has the sums over the inputs before these */
 	const float *bias;            /* of these columns, or NULL */
 	float *y;
 	size_t ld;
@@ -104,10 +107,9 @@ INLINE void line4(const int rows, __m512i *sum, const uint8_t *quants, const str
 		sum[r] = _mm512_dpbusd_epi32(sum[r], high, four(x, r, j + 4));
 }
 
-INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const int in_unit,
-                      const struct lanes_group *x, __m512 (*acc)[2])
+INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const uint8_t *quants,
+                      const int in_unit, const struct lanes_group *x, __m512 (*acc)[2])
 {
-	const uint8_t *quants = unit + LANES_SCALES + (size_t)in_unit * lanes_quants(kind);
 	const int lines = kind == LANES_8H ? 4 : 8;
 	__m512i sum[8], second[8];
 
@@ -147,19 +149,63 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 {
 	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
 	const int per = lanes_unit_groups(kind);
-	const uint8_t *w = t->w, *fetch = t->fetch;
+	const uint8_t *s = t->units.scales, *q = t->units.quants, *fetch = t->fetch;
 	__m512 acc[8][2];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		acc[r][0] = _mm512_setzero_ps();
+		acc[r][0] = t->more ? _mm512_maskz_loadu_ps(t->last, t->y + (size_t)r * t->ld) : _mm512_setzero_ps();
 	for (int32_t g = 0; g < t->k / GROUP; g += per) {
 		if (fetch)
 			fetch = fetch_some(t, fetch);
 		UNROLL
 		for (int i = 0; i < per; i++)
-			add_group(rows, kind, w, i, x++, acc);
-		w += lanes_unit_bytes(kind);
+			add_group(rows, kind, s, q + (size_t)i * lanes_quants(kind), i, x++, acc);
+		s += t->units.scales_step;
+		q += t->units.quants_step;
+	}
+	store(rows, 1, t, acc);
+}
+
+/* Sixteen products of a scale's parts, rounded as in units. */
+INLINE __m512 product(const uint8_t *d, __m128i by)
+{
+	__m512 v = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)d)),
+	                         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(by)));
+
+	return _mm512_cvtph_ps(_mm512_cvtps_ph(v, 0));
+}
+
+/* Few rows by a block of Q4_K: its units would be read once, so they are not made. */
+INLINE void q4k_tile(const int rows, const struct matmul_tile *t)
+{
+	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+	const uint8_t *s = t->w, *q = t->w + (size_t)t->k / 256 * COMPACT_SCALES_4K, *fetch = t->fetch;
+	__m512 acc[8][2];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		acc[r][0] = _mm512_setzero_ps();
+	for (int32_t g = 0; g < t->k / GROUP; g++, x++, q += 256) {
+		__m128i scale, min;
+		__m512i sum[8];
+		__m512 m;
+
+		if (fetch)
+			fetch = fetch_some(t, fetch);
+		compact_scales_45(s, g % 8, &scale, &min);
+		m = product(s + 32, min);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			sum[r] = _mm512_setzero_si512();
+		UNROLL
+		for (int j = 0; j < 4; j++)
+			line4(rows, sum, q, x, j);
+		scale_add(rows, acc, sum, product(s, scale), x);
+		UNROLL
+		for (int r = 0; r < rows; r++)
+			acc[r][0] = _mm512_fnmadd_ps(m, _mm512_set1_ps(x->scaled_sum[r]), acc[r][0]);
+		s += g % 8 == 7 ? COMPACT_SCALES_4K : 0;
 	}
 	store(rows, 1, t, acc);
 }
@@ -273,6 +319,12 @@ TILE(tile_4, quant_tile, LANES_4)
 TILE(tile_8, quant_tile, LANES_8)
 TILE(tile_8m, quant_tile, LANES_8M)
 TILE(tile_8h, quant_tile, LANES_8H)
+
+static __attribute__((noinline)) void tile_q4k(int32_t rows, const struct matmul_tile *t)
+{
+	FOR_ROWS(rows, q4k_tile, t)
+}
+
 TILE(tile_f32_1, f32_tile, 1, LANES_F32)
 TILE(tile_f32_2, f32_tile, 2, LANES_F32)
 TILE(tile_f16_1, f32_tile, 1, LANES_F16)
@@ -309,6 +361,42 @@ static size_t step_bytes(enum lanes_kind kind)
 	}
 }
 
+/* All rows by the inputs of t, which begin at group `first`.  Some of the first tiles prefetch, each its
+ * part, of `part` bytes. */
+static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *x, int32_t first, float *y,
+                     int32_t fetchers, size_t part)
+{
+	for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
+		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * sizeof(struct lanes_group);
+		t->y = y + (size_t)r * t->ld;
+		f(x->rows - r < KERN_TILE ? x->rows - r : KERN_TILE, t);
+		t->fetch = t->fetch && r / KERN_TILE + 1 < fetchers ? t->fetch + part : NULL;
+	}
+}
+
+/* A block that is held compactly: some groups at a time become units, and sums stay in y in between.  Few
+ * rows take few groups, so that units are multiplied while the next are on their way from memory. */
+static void by_pieces(int32_t type, tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y,
+                      int32_t fetchers)
+{
+	_Alignas(64) uint8_t room[COMPACT_ROOM * LANES_GROUP_MOST];
+	const int32_t groups = t->k / GROUP, most = x->rows <= KERN_TILE ? COMPACT_MOST : COMPACT_ROOM;
+	const int32_t per = lanes_unit_groups(lanes_kind(type));
+	const size_t each = t->w_bytes / (size_t)groups;
+	struct matmul_tile part = *t;
+
+	part.fetch_lines = fetchers ? (int32_t)(each * (size_t)per / 64 / (size_t)fetchers) + 1 : 0;
+	for (int32_t g = 0, n; g < groups; g += n) {
+		n = groups - g < most ? groups - g : most;
+		part.units = compact_expand(type, t->k, t->w, g, n, room);
+		part.k = n * GROUP;
+		part.more = g > 0;
+		part.bias = g + n == groups ? t->bias : NULL;
+		part.fetch = t->fetch ? t->fetch + (size_t)g * each : NULL;
+		all_rows(f, &part, x, g, y, fetchers, (size_t)(n / per * part.fetch_lines) * 64);
+	}
+}
+
 /* Columns in the outer loop, rows in the inner one: the weights of a tile stay in L1 while the
  * activations stream from L2.  Meanwhile the first row tiles prefetch the next column block, in equal
  * parts: one tile alone would ask for more than memory delivers in its time, the others for nothing.
@@ -331,14 +419,20 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 		t.last = real >= 16 * cols ? 0xffff : (__mmask16)((1u << (real - 16 * (cols - 1))) - 1);
 		t.bias = bias ? bias + 16 * b : NULL;
 		t.fetch = !fetchers ? NULL : b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
+		if (type == SR_Q4_K && n_tiles == 1) {
+			t.fetch_lines = fetchers ? 5 : 0; /* 288 bytes a group */
+			all_rows(tile_q4k, &t, x, 0, y + 16 * b, fetchers, 0);
+			continue;
+		}
+		if (compact_groups(type)) {
+			by_pieces(type, f[0], &t, x, y + 16 * b, fetchers);
+			continue;
+		}
+		if (kind >= LANES_4M)
+			t.units = lanes_run(kind, t.w);
 		step = (size_t)cols * step_bytes(kind) / 64;
 		t.fetch_lines = fetchers ? ((int32_t)step + fetchers - 1) / fetchers : 0;
 		part = (size_t)cols * t.w_bytes / step * (size_t)t.fetch_lines;
-		for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
-			t.x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes;
-			t.y = y + (size_t)r * ld + 16 * b;
-			f[cols - 1](x->rows - r < KERN_TILE ? x->rows - r : KERN_TILE, &t);
-			t.fetch = t.fetch && r / KERN_TILE + 1 < fetchers ? t.fetch + part : NULL;
-		}
+		all_rows(f[cols - 1], &t, x, 0, y + 16 * b, fetchers, part);
 	}
 }

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <immintrin.h>
 
+#include "compact.h"
 #include "kvblock.h"
 
 /* Eight vectors of eight dwords: rows become columns. */
@@ -62,7 +63,8 @@ size_t lanes_block_bytes(int32_t type, int32_t k)
 	case LANES_F32:  return (size_t)k * KERN_COLS * 4;
 	case LANES_F16:
 	case LANES_BF16: return (size_t)k * KERN_COLS * 2;
-	default:         return units(kind, k) * lanes_unit_bytes(kind);
+	default:
+		return compact_groups(type) ? compact_block_bytes(type, k) : units(kind, k) * lanes_unit_bytes(kind);
 	}
 }
 
@@ -194,6 +196,10 @@ void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], ui
 		pack_f16(k, src, dst);
 		return;
 	default:
+		if (compact_groups(type)) {
+			compact_pack(type, k, src, dst);
+			return;
+		}
 		memset(dst, 0, lanes_block_bytes(type, k));
 		pack_quantized(type, k, src, dst);
 	}
@@ -223,12 +229,19 @@ void lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, floa
 {
 	enum lanes_kind kind = lanes_kind(type);
 	int per = lanes_unit_groups(kind);
+	_Alignas(64) uint8_t room[COMPACT_MOST * LANES_GROUP_MOST];
+	bool compact = compact_groups(type);
+	struct lanes_units u = lanes_run(kind, block);
 
 	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++) {
-		const uint8_t *unit = block + (size_t)(g / per) * lanes_unit_bytes(kind);
-		const uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
+		int32_t rest = k / GROUP - g, at = (compact ? g % COMPACT_MOST : g) / per;
+		const uint8_t *quants;
 
-		unpack_group(kind, (const uint16_t *)(const void *)unit, quants, c, g % per, dst + g * GROUP);
+		if (compact && g % COMPACT_MOST == 0)
+			u = compact_expand(type, k, block, g, rest < COMPACT_MOST ? rest : COMPACT_MOST, room);
+		quants = u.quants + (size_t)at * u.quants_step + (size_t)(g % per) * lanes_quants(kind);
+		unpack_group(kind, (const uint16_t *)(const void *)(u.scales + (size_t)at * u.scales_step), quants, c,
+			g % per, dst + g * GROUP);
 	}
 	for (int32_t i = 0; !types_quantized(type) && i < k; i++) {
 		if (kind == LANES_F32)

@@ -10,15 +10,17 @@
  *	           (8-bit kinds: inputs 4j..4j+3 in line j), or as low nibbles, inputs 4j.., and high
  *	           nibbles, inputs 16+4j.. (4-bit kinds: the GGUF block, transposed by dwords).
  *
- *	kind        scales, f16        quant      types                   bytes per unit
- *	LANES_4M    d[16] m[16]        q          Q4_1 Q4_K               64 + 256
- *	LANES_4     d[16] d'[16]       q + 8      Q4_0                    64 + 2 * 256
- *	LANES_8     d[16] d'[16]       q + 128    Q8_0 Q5_0 IQ4_NL IQ4_XS 64 + 2 * 512
- *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K               64 + 512
- *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)  64 + 512
+ *	kind        scales, f16        quant      types                           bytes per unit
+ *	LANES_4M    d[16] m[16]        q          Q4_1, Q4_K                      64 + 256
+ *	LANES_4     d[16] d'[16]       q + 8      Q4_0                            64 + 2 * 256
+ *	LANES_8     d[16] d'[16]       q + 128    Q8_0, Q5_0 IQ4_NL IQ4_XS MXFP4  64 + 2 * 512
+ *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K                       64 + 512
+ *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)          64 + 512
  *
- * LANES_4 and LANES_8 have two groups in a unit.  K-quants and IQ4_XS have products of two scales; these
- * are rounded to f16 here (relative error 2^-12, none for subnormals).  Everything else is exact.
+ * LANES_4 and LANES_8 have two groups in a unit.  Only Q4_1, Q4_0 and Q8_0 lie in memory like this; the
+ * others are held as compact.h says and become units just before they are multiplied.  K-quants and IQ4_XS
+ * have products of two scales; these are rounded to f16 then (relative error 2^-12, none for subnormals).
+ * Everything else is exact.
  *
  * Activations come in tiles of 8 rows; a shorter last tile leaves its other rows unused.
  *
@@ -46,6 +48,10 @@ struct lanes_group {
 };
 
 #define LANES_SCALES 64                   /* bytes of a unit's scales */
+#define LANES_GROUP_MOST (LANES_SCALES + 512) /* bytes of a unit, for each of its groups */
+
+/* Where units lie: the first one's scales and quants, and the bytes from one unit to the next. */
+struct lanes_units { const uint8_t *scales, *quants; size_t scales_step, quants_step; };
 
 static inline int lanes_unit_groups(enum lanes_kind kind)
 {
@@ -61,6 +67,14 @@ static inline size_t lanes_quants(enum lanes_kind kind)
 static inline size_t lanes_unit_bytes(enum lanes_kind kind)
 {
 	return LANES_SCALES + (size_t)lanes_unit_groups(kind) * lanes_quants(kind);
+}
+
+/* Units one after another. */
+static inline struct lanes_units lanes_run(enum lanes_kind kind, const uint8_t *at)
+{
+	size_t bytes = lanes_unit_bytes(kind);
+
+	return (struct lanes_units){ at, at + LANES_SCALES, bytes, bytes };
 }
 
 /* log2 of the offset that makes a quant unsigned; 0: no offset. */

@@ -255,6 +255,19 @@ static void unpacks(const struct kern *kt)
 	}
 }
 
+/* Weights are held in at most 1.03 times the bytes in which they are stored. */
+static void compact(const struct kern *kt)
+{
+	for (int32_t type = 0; type < 64; type++)
+		for (int32_t k = 2048; k <= 14336 && types_bytes(type, k) && kt->form(type) >= 0; k += 1024) {
+			size_t most = 16 * types_bytes(type, k) * 103 / 100;
+
+			if (kt->block_bytes(type, k) > most)
+				fail_msg("%s, type %d: %zu bytes of 16 x %d, of at most %zu", kt->name, type,
+				         kt->block_bytes(type, k), k, most);
+		}
+}
+
 /* How far from plain C a table may be: the groups' arithmetic is the same to the bit, but a K-quant's
  * scales are rounded to f16; f32 sums differ in order; bf16 rounds the activations. */
 static double allowed(const struct kern *kt, int32_t type)
@@ -697,7 +710,7 @@ static const struct kern *table(int i)
 	static void what##_avx2(void **u)   { (void)u; what(table(1)); }    \
 	static void what##_avx512(void **u) { (void)u; what(table(2)); }    \
 	static void what##_vnni(void **u)   { (void)u; what(table(3)); }
-ON(unpacks) ON(against_plain) ON(same_bits) ON(not_finite)
+ON(unpacks) ON(compact) ON(against_plain) ON(same_bits) ON(not_finite)
 ON(stores) ON(stores_near) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
 
 #define ALL(what)                                                            \
@@ -722,7 +735,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dequant), cmocka_unit_test(test_f16),
 		cmocka_unit_test(test_plain_matmul), cmocka_unit_test(test_pick),
-		ALL(unpacks), ALL(against_plain), ALL(same_bits), ALL(not_finite),
+		ALL(unpacks), ALL(compact), ALL(against_plain), ALL(same_bits), ALL(not_finite),
 		ALL(stores), ALL(stores_near), ALL(attention), ALL(attention_bits),
 		ALL(vectors), ALL(logits),
 	};
