@@ -405,14 +405,15 @@ clients-guided: all
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
 
-# The same for Responses and Messages.
+# The same for Responses and Messages, and whole turns of coding agents.  The packages take 650 MB.
 AGENTS_PY   := openai anthropic openai-agents
-AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic
+AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic @anthropic-ai/claude-code @openai/codex
 clients-agents: all
 	python3 -m venv $(BUILD)/clients/venv
 	-cd $(BUILD)/clients && for p in $(AGENTS_PY); do venv/bin/pip install -q $$p; done
 	-cd $(BUILD)/clients && for p in $(AGENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)
+	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_programs.py $(BUILD)
 
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
 schema-suite: $(BUILD)/tests/grammar_walk
