@@ -277,25 +277,6 @@ const struct model_family *model_family_of_type(const char *type)
 	return NULL;
 }
 
-const char *model_family_nearest(const char *name, bool gguf)
-{
-	const char *best = family_name(&model_families[0], gguf);
-	size_t most = 0;
-
-	for (int i = 0; i < model_n_families; i++) {
-		const char *is = family_name(&model_families[i], gguf);
-		size_t same = 0;
-
-		while (is && name && name[same] && strncasecmp(is, name, same + 1) == 0)
-			same++;
-		if (same > most) {
-			most = same;
-			best = is;
-		}
-	}
-	return best;
-}
-
 const char *model_class_of(const char *arch)
 {
 	const struct model_family *f = model_family_find(arch, true);

@@ -219,9 +219,7 @@ static int gguf_settings(struct opening *o)
 	model_set_name(o->m->arch, sizeof(o->m->arch), s.s, s.n);
 	o->family = model_family_find(o->m->arch, true);
 	if (!o->family)
-		return model_fail(o, -ENOTSUP, "architecture %s is not supported; %d are (docs/model.md), and the "
-		                  "nearest name is %s", o->m->arch, model_n_families,
-		                  model_family_nearest(o->m->arch, true));
+		return model_unknown_family(o, "architecture", o->m->arch);
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
 	if ((rc = model_sizes(o)) != 0 ||

@@ -136,12 +136,9 @@ static int hf_family(struct opening *o)
 
 	o->family = o->outer ? model_family_of_type(type) : model_family_find(arch, false);
 	if (!o->family && o->outer)
-		return model_fail(o, -ENOTSUP, "text_config.model_type %.60s (of %.60s) is not supported",
-		                  type ? type : "(none)", arch ? arch : "(none)");
+		return model_unknown_family(o, "text_config.model_type", type);
 	if (!o->family)
-		return model_fail(o, -ENOTSUP, "architectures[0] %.60s is not supported; %d are (docs/model.md), and the "
-		                  "nearest name is %s", arch ? arch : "(none)", model_n_families,
-		                  model_family_nearest(arch, false));
+		return model_unknown_family(o, "architectures[0]", arch);
 	if (type && strcmp(type, o->family->type) != 0)
 		return model_fail(o, -ENOTSUP, "model_type is %.60s, but architectures[0] is %s; %s would be right",
 		                  type, arch, o->family->type);

@@ -9,6 +9,7 @@
  *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
  *	kv_scales.c   the scales of an FP8 KV cache
  *	keys.c        which settings are read, and which are refused
+ *	unknown.c     what is said of a family that is not known
  */
 #ifndef MODEL_IMPL_H
 #define MODEL_IMPL_H
@@ -72,8 +73,8 @@ extern const int model_n_families;
 const struct model_family *model_family_find(const char *name, bool gguf);
 /* The family whose model_type in config.json is this; NULL: it is not known. */
 const struct model_family *model_family_of_type(const char *type);
-/* The known name that begins most like this one, for a sentence. */
-const char *model_family_nearest(const char *name, bool gguf);
+/* The sentence that refuses one that is not known: `where` says how it is named there.  -ENOTSUP. */
+int  model_unknown_family(struct opening *o, const char *where, const char *name);
 
 struct opening {
 	struct model *md;

@@ -87,8 +87,10 @@ static void test_gguf_settings(void **state)
 static void test_bad_gguf(void **state)
 {
 	(void)state;
-	BAD(-ENOTSUP, "(docs/model.md), and the nearest name is mistral3",
-	    c.arch = "mamba");
+	BAD(-ENOTSUP, "(docs/model.md), and the nearest name is llama", c.arch = "mamba");
+	BAD(-ENOTSUP, "architecture qwen99 is not supported: its ssm.state_size means layers with a state instead of",
+	    c.arch = "qwen99"; c.key = "qwen99.ssm.state_size"; c.key_type = GGUF_U32; c.i = 16);
+	BAD(-ENOTSUP, "the nearest name is qwen", c.arch = "qwen99");
 	BAD(-EINVAL, "llama.block_count is 0; 1 to 4096 are allowed", c.layers = 0);
 	BAD(-EINVAL, "llama.block_count is 4294967295", c.layers = UINT32_MAX);
 	BAD(-EINVAL, "tensor blk.2.attn_norm.weight is missing", c.layers = 3);
