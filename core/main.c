@@ -342,12 +342,12 @@ static void describe_in_page(struct daemon *d)
 	struct stats_page *st = d->loop.st;
 	const struct sr_limits *l = &d->plan.limits;
 	char path[PATH_MAX];
-	static const char *const kv_type[] = { "bfloat16", "float16", "fp8", "int8" };
+	static const char *const kv_type[] = { "bfloat16", "float16", "fp8", "int8", "float32" };
 
 	snprintf(st->model, sizeof(st->model), "%s",
 	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
 	snprintf(st->device, sizeof(st->device), "%s", d->loop.ops->name);
-	snprintf(st->kv_dtype, sizeof(st->kv_dtype), "%s", kv_type[l->kv_type & 3]);
+	snprintf(st->kv_dtype, sizeof(st->kv_dtype), "%s", kv_type[l->kv_type]);
 	st->block_tokens = (uint64_t)l->block_tokens;
 	st->n_blocks = (uint64_t)l->n_blocks;
 	st->n_host_blocks = (uint64_t)l->n_host_blocks;

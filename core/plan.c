@@ -121,9 +121,16 @@ static void batch_defaults(const struct planning *p, int64_t total, int64_t *tok
 	}
 }
 
+/* Its layers look both ways, so a prompt is computed in one piece. */
+static bool is_encoder(const struct planning *p)
+{
+	return p->m->m.kind[0].bidirectional;
+}
+
 static int batching(struct planning *p, int64_t total, int32_t context)
 {
 	const struct config *c = p->cfg;
+	const bool whole = !c->enable_chunked_prefill || is_encoder(p);
 	int64_t tokens, seqs;
 
 	batch_defaults(p, total, &tokens, &seqs);
@@ -134,12 +141,15 @@ static int batching(struct planning *p, int64_t total, int32_t context)
 		if (!c->max_num_seqs)
 			seqs = min64(seqs, tokens);
 	} else {
-		if (!c->enable_chunked_prefill && tokens < context)
+		if (whole && tokens < context)
 			tokens = context;
 		if (tokens < seqs)
 			tokens = seqs;
 	}
 	tokens = min64(tokens, seqs * context);
+	if (is_encoder(p) && tokens < context)
+		return fail(p, -EINVAL, "--max-num-batched-tokens %" PRId64 " is below --max-model-len %d: an encoder "
+		            "computes each prompt in one piece", tokens, context);
 	if (tokens < seqs)
 		return fail(p, -EINVAL, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal "
 		            "to max_num_seqs (%"
@@ -192,6 +202,9 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	                         .n_groups = 1 };
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
+	l->whole = is_encoder(p);
+	if (l->whole)                        /* keys and values live for one batch: as exact as they are computed */
+		l->kv_type = SR_KV_F32;
 	l->deterministic = p->cfg->enforce_deterministic;
 	l->eager = p->cfg->enforce_eager;
 	p->out->context = context;
@@ -431,6 +444,7 @@ static int64_t ours(const struct plan *o)
 static int fit_once(struct planning *p)
 {
 	int32_t of_model = p->m->m.context, context = of_model;
+	const int32_t trained = p->m->pooling.max_len;  /* as sentence-transformers says */
 	bool largest = p->cfg->max_model_len == -1;
 	int rc;
 
@@ -438,6 +452,8 @@ static int fit_once(struct planning *p)
 		return fail(p, -EINVAL, "User-specified max_model_len (%" PRId64 ") is greater than the derived "
 		            "max_model_len (%d): the model has no later positions.",
 		            p->cfg->max_model_len, of_model);
+	if (p->pools && trained && trained < context)
+		context = trained;
 	if (p->cfg->max_model_len > 0)
 		context = (int32_t)p->cfg->max_model_len;
 	if ((rc = set_limits(p, 0, context)) != 0 || (rc = ask(p)) != 0 ||
@@ -531,7 +547,7 @@ static void describe_groups(struct planning *p)
 
 static void describe(struct planning *p)
 {
-	static const char *const kv_name[] = { "bfloat16", "float16", "fp8", "int8" };
+	static const char *const kv_name[] = { "bfloat16", "float16", "fp8", "int8", "float32" };
 	struct plan *o = p->out;
 	const struct sr_limits *l = &o->limits;
 	const struct sr_need *n = &o->need;
@@ -598,6 +614,10 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 	int rc;
 
 	p.pools = cfg->runner == RUNNER_POOLING || (cfg->runner == RUNNER_AUTO && m->pooling.kind);
+	if (is_encoder(&p) && cfg->runner == RUNNER_GENERATE)
+		return fail(&p, -EINVAL, "--runner generate: %s is an encoder, which makes vectors alone (--runner pooling)",
+		            m->m.arch);
+	p.pools |= is_encoder(&p);
 	memset(out, 0, sizeof(*out));
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)

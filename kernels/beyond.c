@@ -29,7 +29,8 @@ unsigned sr_beyond(const struct sr_model *m)
 {
 	unsigned has = (m->norm_kind == SR_LAYER ? SR_HAS_LAYER_NORM : 0u) |
 	               (m->residual != 0 && m->residual != 1 ? SR_HAS_RESIDUAL : 0u) |
-	               (m->act > SR_GELU_TANH ? SR_HAS_OTHER_ACT : 0u);
+	               (m->act > SR_GELU_TANH ? SR_HAS_OTHER_ACT : 0u) | (m->norm_after ? SR_HAS_NORM_AFTER : 0u) |
+	               (m->positions.type != SR_NONE ? SR_HAS_POSITIONS : 0u);
 
 	for (int32_t i = 0; i < m->n_kinds; i++)
 		has |= of_kind(&m->kind[i]);
@@ -47,7 +48,7 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"attention sinks", "attention in chunks", "attention to later positions", "a temperature of queries",
 		"layers that share a KV cache", "a feed-forward part without a gate", "an activation other than silu and "
 		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
-		"layers without rope", "experts",
+		"layers without rope", "experts", "norms behind the sums", "learned positions",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

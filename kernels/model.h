@@ -181,6 +181,7 @@ struct sr_model {
 	int32_t act;           /* enum sr_act */
 	float   act_limit;     /* SR_OAI's */
 	int32_t norm_kind;     /* enum sr_norm of norm1, norm2 and norm: SR_RMS or SR_LAYER */
+	int32_t norm_after;    /* 1: what a norm makes replaces its input in the residual stream (BERT) */
 	float   eps;
 	float   residual;      /* granite: each sublayer's output times it; 0 = 1 */
 	float   embed_scale;   /* gemma: sqrt(d_model); else 1 */
@@ -189,6 +190,7 @@ struct sr_model {
 	struct sr_attn kind[SR_KINDS];
 	struct sr_experts experts;           /* of layers with SR_EXPERTS */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
+	struct sr_tensor positions, types;   /* [context][D], [..][D]: added to embed, of types the first (BERT) */
 	struct sr_layer *layer;              /* [n_layers] */
 };
 
@@ -210,6 +212,7 @@ enum sr_beyond {
 	SR_HAS_K_IS_V = 1 << 8, SR_HAS_SINKS = 1 << 9, SR_HAS_CHUNKS = 1 << 10, SR_HAS_BIDIRECTIONAL = 1 << 11,
 	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
 	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
+	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21,
 };
 unsigned sr_beyond(const struct sr_model *m);
 

@@ -125,6 +125,8 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 		}
 	}
 	add_tensor(&ld, n ? &n->embed : NULL, &m->embed);
+	add_tensor(&ld, n ? &n->positions : NULL, &m->positions);
+	add_tensor(&ld, n ? &n->types : NULL, &m->types);
 	for (int l = 0; l < m->n_layers; l++)
 		add_layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
 	add_with_bias(&ld, n ? &n->norm : NULL, &m->norm, &m->norm_bias);

@@ -24,6 +24,7 @@ struct net_layer {
 struct net {
 	const struct sr_model *m;
 	struct weight *embed, *norm, *head;
+	struct weight *positions, *types;                  /* added to embed: by position; the first row */
 	struct net_layer *layer;    /* [n_layers] */
 };
 

@@ -40,12 +40,13 @@ struct ops {
 	int64_t (*weight)(struct dev *, struct weight **out, const struct sr_tensor *const *part,
 	                  const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 
-	/* X[T] = table[token[t]] * scale; SR_LAST is looked up by slot */
+	/* X[T] = table[token[t]] * scale, and the rows of net.positions and net.types; SR_LAST is looked up by
+	 * slot */
 	void (*embed)(struct dev *, const struct weight *table, float scale, int T);
 
 	/* X += by * Z, or by * norm(Z) with post if given; nothing if first.  Then Y = norm(X) with pre; or
 	 * X, if pre is NULL and how SR_SAME; otherwise, if pre is NULL, Y stays.  how: of both norms (post's
-	 * is SR_RMS where how is SR_SAME).  A weight has the norm's bias, if any */
+	 * is SR_RMS where how is SR_SAME).  A weight has the norm's bias, if any.  With norm_after X = Y, too */
 	void (*add_norm)(struct dev *, int first, const struct weight *post, const struct weight *pre,
 	                 enum sr_norm how, float eps, float by, int T);
 

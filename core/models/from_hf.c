@@ -241,6 +241,11 @@ static int read_settings(struct opening *o, const char *dir)
 
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
+	if (o->config && model_is_bert(o)) {
+		rc = o->dummy ? model_fail(o, -ENOTSUP, "--load-format dummy: not for encoders") : model_bert_settings(o);
+		o->path = dir;
+		return rc;
+	}
 	if (o->config && (rc = hf_settings(o)) == 0) {
 		snprintf(path, sizeof(path), "%s/generation_config.json", dir);
 		generation = load_json(o, path, &rc);
@@ -262,5 +267,5 @@ int model_open_hf(struct opening *o, const char *dir)
 
 	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0))
 		return rc;
-	return model_take_tensors(o);
+	return model_is_bert(o) ? model_bert_tensors(o) : model_take_tensors(o);
 }

@@ -6,6 +6,7 @@
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
+ *	from_bert.c   an encoder, BertModel
  *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
  *	kv_scales.c   the scales of an FP8 KV cache
  *	keys.c        which settings are read, and which are refused
@@ -163,6 +164,11 @@ int  model_family_settings(struct opening *o);
 int  model_find_hf(struct opening *o, const char *name, struct found_tensor *f);   /* 0, 1 missing, -errno */
 /* NULL: missing.  A tensor that is found counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
+
+/* from_bert.c: an encoder, in a Hugging Face directory alone. */
+bool model_is_bert(const struct opening *o);
+int  model_bert_settings(struct opening *o);
+int  model_bert_tensors(struct opening *o);
 
 /* Refuse settings with which something else would be computed and that nobody has asked for: 0, or -ENOTSUP and
  * the setting's name. */

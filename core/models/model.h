@@ -17,6 +17,7 @@ struct model {
 	struct sr_model m;            /* shapes, tensors, extents by file number */
 	char  **file;                 /* [n_files] paths of the files that extents name */
 	int32_t n_files;
+	char   *names;                /* of all tensors, if they are in one piece; else NULL, and each is its own */
 	int32_t eos[MODEL_EOS_MAX];   /* ids that end an answer: tokenizer.ggml.eos_token_id and
 	                                 eot, or generation_config.json, else config.json */
 	int32_t n_eos;

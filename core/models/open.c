@@ -689,7 +689,7 @@ void model_close(struct model *md)
 {
 	if (!md)
 		return;
-	for (int32_t l = -1; l < md->m.n_layers; l++)
+	for (int32_t l = -1; l < md->m.n_layers && !md->names; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : md->m.layer ? N_LAYER : 0); i++) {
 			struct sr_tensor *t = l < 0 ? tensor_at(&md->m, &whole_specs[i])
 			                            : tensor_at(&md->m.layer[l], &layer_specs[i]);
@@ -697,6 +697,7 @@ void model_close(struct model *md)
 			free((void *)(uintptr_t)t->name);
 			t->name = NULL;                /* several lines may be of one field */
 		}
+	free(md->names);
 	free(md->m.layer);
 	free(md->divisor[0]);
 	free(md->divisor[1]);

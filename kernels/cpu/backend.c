@@ -164,8 +164,11 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		if (m->d_model % 32 || m->layer[l].d_ff % 32)
 			return refuse(-ENOTSUP, err, errlen, "width %d, feed-forward %d: both must be multiples of 32 "
 				"on the CPU", m->d_model, m->layer[l].d_ff);
-	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CPU back end", err, errlen))
+	if (sr_beyond_refuse(m, lim->whole ? ~0u : ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CPU back end", err, errlen))
 		return -ENOTSUP;
+	if (lim->whole && lim->seq_blocks * lim->block_tokens > SLICE)
+		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens on the CPU: --max-model-len "
+			"%d", SLICE, SLICE);
 	if (m->experts.n && (m->experts.d_ff % 32 || m->experts.d_shared % 32))
 		return refuse(-ENOTSUP, err, errlen, "experts %d wide, a shared one of %d: both must be multiples of 32 "
 			"on the CPU", m->experts.d_ff, m->experts.d_shared);
@@ -544,11 +547,13 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 
 		assert(batch_row_ok(&b->batch, &b->lim, r));
+		if (b->lim.whole && n < left) /* it begins the next slice, with all its tokens */
+			break;
 		if (r->pool)
 			add_pool(s, &b->batch, r, c->done, n);
 		else
 			add_picks(s, &b->batch, r, c->done, n);
-		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, QUERIES);
+		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, b->lim.whole ? 1 : QUERIES);
 		s->n_stores += cut_runs(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {
 			struct batch_token t = row_token(r, b->batch.token, c->done + j);
@@ -556,6 +561,8 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 			if (t.id == SR_LAST)
 				t.id = b->slot[r->slot].last;
 			assert(t.id >= 0 && t.id < b->m.n_vocab);
+			if (b->lim.whole)
+				s->last[s->n_tokens] = r->n - 1;
 			s->token[s->n_tokens++] = t;
 		}
 		s->single &= n == 1;

@@ -91,6 +91,7 @@ struct slice {
 	                                they share words there */
 	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
 	struct batch_pool pool[SLICE];
+	int32_t last[SLICE];         /* with limits.whole: the last position of each token's prompt */
 };
 
 struct row_run;

@@ -68,6 +68,14 @@ void ops_breathe(struct dev *d)
 
 /* ---- rows -------------------------------------------------------------------------------------- */
 
+static void add_row(struct dev *d, const struct weight *table, int32_t row, float *x)
+{
+	if (!table)
+		return;
+	weights_lookup(d->b, table, row, d->row);
+	d->b->k->add(x, d->row, d->b->m.d_model);
+}
+
 static void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct range r = own_rows(d, T);
@@ -80,6 +88,8 @@ static void embed(struct dev *d, const struct weight *table, float scale, int T)
 		if (scale != 1)
 			for (int32_t i = 0; i < D; i++)
 				x[i] *= scale;
+		add_row(d, d->b->net.types, 0, x);
+		add_row(d, d->b->net.positions, d->b->slice->token[t].position, x);
 	}
 }
 
@@ -117,6 +127,10 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 			k->add(x, z, D);
 		if (pre)
 			norm_row(d, x, pre, how, eps, row_of(d, P_Y, t, T));
+		if (pre && d->b->m.norm_after)
+			memcpy(x, row_of(d, P_Y, t, T), (size_t)D * sizeof(float));
+		else if (pre)
+			continue;
 		else if (how == SR_SAME)
 			memcpy(row_of(d, P_Y, t, T), x, (size_t)D * sizeof(float));
 	}
@@ -400,7 +414,8 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->shape.width[P_QKV],
 		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->shape.width[P_A],
-		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim, .first = first->position,
+		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim,
+		.first = kind->bidirectional ? b->slice->last[it->t] : first->position,
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
 		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
