@@ -355,6 +355,59 @@ static int read_model(const struct json_reader *j, const json_t *model, const js
 	return rc;
 }
 
+/* WordPiece: BertNormalizer, BertPreTokenizer and the decoder are its parts. */
+static int read_wordpiece(const struct json_reader *j, const json_t *root)
+{
+	const json_t *model = json_object_get(root, "model"), *n = json_object_get(root, "normalizer");
+	const json_t *strip = json_object_get(n, "strip_accents");
+	const json_t *most = json_object_get(model, "max_input_chars_per_word");
+	const json_t *unknown = json_object_get(model, "unk_token");
+	struct sr_text *t = j->t;
+	struct wordpiece *w = &t->wordpiece;
+	int rc;
+
+	if (strcmp(type_name_of(n), "BertNormalizer"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "beside WordPiece, normalizer", type_name_of(n));
+	if (strcmp(type_name_of(json_object_get(root, "pre_tokenizer")), "BertPreTokenizer"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "beside WordPiece, pre_tokenizer",
+		                   type_name_of(json_object_get(root, "pre_tokenizer")));
+	if (!is_text(json_object_get(model, "continuing_subword_prefix"), "##"))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "WordPiece with another prefix than ##", NULL);
+	*w = (struct wordpiece){ .on = true, .clean = is_true(n, "clean_text"), .lower = is_true(n, "lowercase"),
+		.chinese = is_true(n, "handle_chinese_chars"), .most = json_is_integer(most) ?
+		(uint32_t)json_integer_value(most) : 100 };
+	w->strip = json_is_boolean(strip) ? json_is_true(strip) : w->lower;
+	if (w->most < 1 || w->most > WORDPIECE_MOST)
+		return reject_file(j, -ENOTSUP, TOKENIZER, "max_input_chars_per_word must be 1 to 200", NULL);
+	t->vocab.words = t->strip = true;
+	rc = read_vocab(j, model, json_object_get(root, "added_tokens"));
+	if (!rc)
+		rc = read_added_tokens(j, json_object_get(root, "added_tokens"));
+	if (rc)
+		return rc;
+	w->unknown = json_is_string(unknown) ? vocab_by_spelling(&t->vocab, json_string_value(unknown),
+	                                                         json_string_length(unknown)) : -1;
+	return w->unknown >= 0 ? 0 : reject_file(j, -EINVAL, TOKENIZER, "model.unk_token is no token", NULL);
+}
+
+/* BertProcessing: {"cls": [name, id], "sep": [name, id]}. */
+static int read_bert_post(const struct json_reader *j, const json_t *p)
+{
+	const json_t *first = json_array_get(json_object_get(p, "cls"), 1);
+	const json_t *last = json_array_get(json_object_get(p, "sep"), 1);
+	json_int_t cls = json_integer_value(first), sep = json_integer_value(last);
+	struct sr_text *t = j->t;
+
+	if (!json_is_integer(first) || !json_is_integer(last))
+		return reject_file(j, -ENOTSUP, TOKENIZER, "without ids in cls and sep, post_processor",
+		                   "BertProcessing");
+	if (cls < 0 || cls >= t->info.vocab || sep < 0 || sep >= t->info.vocab || t->n_prefix || t->n_suffix)
+		return reject_file(j, -EINVAL, TOKENIZER, "BertProcessing: an id does not exist", NULL);
+	t->prefix[t->n_prefix++] = (int32_t)cls;
+	t->suffix[t->n_suffix++] = (int32_t)sep;
+	return 0;
+}
+
 /* Read which ids TemplateProcessing puts before and after a single text. */
 static int read_post(const struct json_reader *j, const json_t *p)
 {
@@ -375,6 +428,8 @@ static int read_post(const struct json_reader *j, const json_t *p)
 		}
 		return 0;
 	}
+	if (!strcmp(type_name_of(p), "BertProcessing"))
+		return read_bert_post(j, p);
 	if (strcmp(type_name_of(p), "TemplateProcessing"))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "post_processor", type_name_of(p));
 	json_array_foreach(single, i, item) {
@@ -417,8 +472,13 @@ static int read_tokenizer(const struct json_reader *j, const json_t *root)
 {
 	const json_t *decoder = json_object_get(root, "decoder");
 	const json_t *pre = json_object_get(root, "pre_tokenizer");
-	int rc = read_normalizer(j, json_object_get(root, "normalizer"));
+	int rc;
 
+	if (!strcmp(type_name_of(json_object_get(root, "model")), "WordPiece")) {
+		rc = read_wordpiece(j, root);
+		return rc ? rc : read_post(j, json_object_get(root, "post_processor"));
+	}
+	rc = read_normalizer(j, json_object_get(root, "normalizer"));
 	if (rc)
 		return rc;
 	if (j->t->vocab.characters || !strcmp(type_name_of(pre), "Metaspace")) {

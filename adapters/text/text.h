@@ -10,6 +10,7 @@
 #include "adapters/text/guide/trie.h"
 #include "adapters/text/template/template.h"
 #include "vocab.h"
+#include "wordpiece.h"
 
 #define TEXT_EDGE 4                  /* the most special ids at either end of a text */
 
@@ -28,6 +29,7 @@ struct sr_text {
 	struct sr_text_info info;
 	struct vocab vocab;
 	struct bpe bpe;
+	struct wordpiece wordpiece;
 	struct pre pre;
 	bool nfc;
 	enum text_lead lead;

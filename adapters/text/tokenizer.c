@@ -84,6 +84,8 @@ static int normalized(struct encoder *e, const char *s, size_t n)
 
 	if (!n)
 		return 0;
+	if (e->t->wordpiece.on) /* more ids than the limit: OVER */
+		return wordpiece_encode(&e->t->wordpiece, &e->t->vocab, s, n, &e->out);
 	if (e->t->nfc) {
 		rc = normalize_nfc(s, n, &nfc, &n);
 		if (rc)

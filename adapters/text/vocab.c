@@ -223,6 +223,27 @@ static int named_byte(const char *s, size_t n)
 	return high && low ? (int)((high - digits) * 16 + (low - digits)) : -1;
 }
 
+/* Does a WordPiece token come without a space before it?  As WordPiece's own decoder has it. */
+static bool clings(const char *s, size_t n)
+{
+	static const char *const with[] = { ".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re" };
+
+	for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++)
+		if (n >= strlen(with[i]) && !memcmp(s, with[i], strlen(with[i])))
+			return true;
+	return false;
+}
+
+/* "##ing" is ing, any other one a word of its own. */
+static size_t piece_of_word(const char *s, size_t n, char *buf)
+{
+	size_t skip = n > 2 && !memcmp(s, "##", 2) ? 2 : 0, space = !skip && !clings(s, n);
+
+	buf[0] = ' ';
+	memcpy(buf + space, s + skip, n - skip);
+	return n - skip + space;
+}
+
 /* The piece of a spelling in SentencePiece's way, or in the byte alphabet's; false: it is neither, but the
  * spelling itself. */
 static bool piece_of_spelling(struct vocab *v, int32_t id, char *buf, size_t *n)
@@ -230,6 +251,10 @@ static bool piece_of_spelling(struct vocab *v, int32_t id, char *buf, size_t *n)
 	const char *s = v->chars + v->spelling[id].at;
 	int byte;
 
+	if (v->words) {
+		*n = piece_of_word(s, v->spelling[id].n, buf);
+		return true;
+	}
 	if (!v->characters)
 		return bytes_of_spelling(s, v->spelling[id].n, buf, n);
 	byte = named_byte(s, v->spelling[id].n);

@@ -36,6 +36,7 @@ struct vocab {
 	struct vocab_map by_spelling, by_piece;
 	int32_t byte[256];           /* the token of each byte; -1 = the vocabulary has none */
 	bool characters;             /* SentencePiece; set before vocab_seal */
+	bool words;                  /* WordPiece, likewise */
 };
 
 void vocab_init(struct vocab *v);

@@ -110,8 +110,8 @@ static int take_input(struct pooled_ask *a, json_t *v, const char *name, struct 
 		q->text = json_string_value(v);
 		q->n_text = json_string_length(v);
 	} else if (!of_integers(v)) {
-		return problem_field(p, name, "Input should be a string, a list of strings, a list of token ids, or a "
-		                     "list of such lists.");
+		return problem_field(p, name, "Input should be a string, a list of strings, a list of token ids, or "
+		                     "a list of such lists.");
 	} else if (field_ids(v, name, 0, &q->ids, p) < 0) {
 		return -1;
 	}
@@ -125,8 +125,8 @@ static int take_inputs(struct pooled_ask *a, json_t *v, const char *name, struct
 	if (!v || json_is_null(v) || !n)
 		return problem_value(p, name, NULL, "%s must be provided and non-empty.", name);
 	if (n > MOST_INPUTS)
-		return problem_value(p, name, NULL, "%s list length %zu exceeds the maximum allowed count of %d.", name, n,
-		                     MOST_INPUTS);
+		return problem_value(p, name, NULL, "%s list length %zu exceeds the maximum allowed count of "
+		                     "%d.", name, n, MOST_INPUTS);
 	if (!room(a, n))
 		return problem_memory(p);
 	if (!json_is_array(v) || of_integers(v))
@@ -184,8 +184,10 @@ static int pair(struct pooled_ask *a, const char *task, struct problem *p)
 			return problem_bad(p, NULL, "This model scores texts, not token ids.");
 		}
 		sprintf(head, "%s\n<Query>: ", task);
-		rc = write_prompt(doc, (const char *const[5]){ before_query, head, query->text, "\n<Document>: ", doc->text },
-		                  (const size_t[5]){ sizeof(before_query) - 1, strlen(head), query->n_text, 13, doc->n_text }, p);
+		rc = write_prompt(doc, (const char *const[5]){ before_query, head, query->text, "\n<Document>: ",
+		                                               doc->text },
+		                  (const size_t[5]){ sizeof(before_query) - 1, strlen(head), query->n_text, 13,
+		                                     doc->n_text }, p);
 		free(head);
 		if (rc < 0)
 			return rc;
@@ -220,7 +222,8 @@ static json_t *first_of(const json_t *root, const char *const *name, const char 
 static int take_pairs(struct pooled_ask *a, enum pooled_kind kind, const struct wanted *w,
                       const struct pooled_model *m, struct problem *p)
 {
-	static const char *const queries[] = { "queries", "text_1", "data_1", NULL }, *const query[] = { "query", NULL };
+	static const char *const queries[] = { "queries", "text_1", "data_1", NULL };
+	static const char *const query[] = { "query", NULL };
 	static const char *const documents[] = { "documents", "text_2", "data_2", "items", NULL };
 	const char *task = w->instruction ? w->instruction : instruction, *name;
 	json_t *v = first_of(a->ask.root, kind == POOLED_RERANK ? query : queries, &name);
@@ -282,7 +285,8 @@ int pooled_parse(struct pooled_ask *a, enum pooled_kind kind, const char *body, 
 			if (instruct(&a->ask.prompt[i], instruction, p) < 0)
 				return -1;
 	if (m->width && a->ask.n_prompts * (a->width ? a->width : m->width) > MOST_ELEMENTS)
-		return problem_bad(p, NULL, "The answer would have %lld elements; at most %lld are given in one request.",
+		return problem_bad(p, NULL, "The answer would have %lld elements; at most %lld are given in one "
+		                   "request.",
 		                   a->ask.n_prompts * (long long)m->width, MOST_ELEMENTS);
 	return ask_prompts(&a->ask, &limits, p);
 }

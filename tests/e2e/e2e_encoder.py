@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""An encoder over HTTP: a tiny BERT's tokens and vectors are those of tokenizers and transformers, recorded by
+tests/models/encoder.py."""
+from harness import *
+
+sys.path.insert(0, os.path.join(HERE, "models"))
+import encoder
+
+
+def post(p, path, body):
+    status, _, text = p.ask("POST", path, body)
+    check(status == 200, f"{path} {str(body)[:80]}: {status} {text[:300]}")
+    return json.loads(text)
+
+
+def vectors(p, texts, **body):
+    return [d["embedding"] for d in post(p, "/v1/embeddings", {"input": texts, **body})["data"]]
+
+
+def agrees(p, recorded, kind):
+    got = vectors(p, [r["text"] for r in recorded])
+    worst = max(abs(a - b) for v, r in zip(got, recorded) for a, b in zip(v, r[kind]))
+    check(all(len(v) == encoder.D for v in got) and worst < 1e-5, f"{kind}: {worst:.2g} from transformers' vectors")
+    return got
+
+
+def same_bits(p, recorded, alone):
+    """In whatever company: a batch of many prompts, of which some do not fit the slice that others fill."""
+    texts = [r["text"] for r in recorded] * 12
+    check(vectors(p, texts) == alone * 12, "the same bits in a batch")
+    many = p.together(6, lambda i: vectors(p, texts[i:i + 20]))
+    check(all(v == (alone * 12)[i:i + 20] for i, v in enumerate(many)), "the same bits in company")
+
+
+def main():
+    with open(encoder.RECORDED) as f:
+        recorded = json.load(f)
+    folder = tempfile.mkdtemp(prefix="slipring-test-")
+    try:
+        for mode, kind in (("mean_tokens", "mean"), ("cls_token", "cls")):
+            path = os.path.join(folder, kind)
+            encoder.write(path, mode)
+            with Programs() as p:
+                p.serve("--model", path)
+                check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+                for r in recorded:
+                    ids = post(p, "/tokenize", {"prompt": r["text"]})["tokens"]
+                    check(ids == r["ids"], f"tokens of {r['text']!r}: {ids}, not {r['ids']}")
+                same_bits(p, recorded, agrees(p, recorded, kind))
+                text = post(p, "/detokenize", {"tokens": recorded[0]["ids"][1:-1]})["prompt"]
+                check(text == "the cat sat on the mat.", f"back to text: {text}")
+                status, _, text = p.ask("POST", "/v1/embeddings", {"input": "the " * 60})
+                check(status == 400 and "maximum context length" in text, f"too long: {status} {text}")
+                status, _, text = p.ask("POST", "/v1/completions", {"prompt": "a"})
+                check(status == 404 and "--runner pooling" in text, f"it makes no tokens: {status} {text}")
+        with Programs() as p:
+            d = p.run("slipringd", "--model", path, "--runner", "generate")
+            check(d.wait(20) != 0 and "is an encoder" in p.log("slipringd"), "--runner generate is refused")
+    finally:
+        shutil.rmtree(folder)
+    done()
+
+
+main()
