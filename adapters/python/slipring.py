@@ -30,7 +30,7 @@ import re
 import stat
 import types
 import typing
-from errno import EAGAIN, EBADF, ECONNREFUSED, EINTR, EINVAL, ENOENT, ENOTSUP, EPERM
+from errno import EAGAIN, EBADF, EBUSY, ECONNREFUSED, EINTR, EINVAL, ENOENT, ENOTSUP, EPERM
 
 __all__ = ["open", "Session", "Answer", "Error", "Guide", "regex", "grammar", "tag", "schema_of"]
 
@@ -40,6 +40,7 @@ SEEDED, IGNORE_EOS, GUIDED, POOLED = 1, 2, 16, 32
 POOLS = {"last": 1, "mean": 2, "first": 3, "cls": 3, "logits": 4}
 BITS, ONLY, IS, FREE = range(4)                           # kinds of guides
 WAIT_TOKENS, WAIT_ROOM = 1, 2
+VECTORS = 64                                              # most pooled requests of a session at once
 RETRY_MS = 10                                             # a cancel that found its ring full
 PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
@@ -146,6 +147,7 @@ _ring = _declare(_load("libslipring.so", 1), [
     ("sr_guide", _int, [_P, C.c_uint32, C.c_uint32, C.c_uint32, C.POINTER(C.c_int32), C.c_uint32,
                         C.POINTER(C.c_uint32)]),
     ("sr_next", _int, [_P, C.POINTER(Token)]), ("sr_wait", _int, [_P, _int, _int]),
+    ("sr_vector", _int, [_P, C.c_uint32, C.POINTER(C.c_float), C.c_uint32]),
     ("sr_arm", _int, [_P, _int]), ("sr_fd", _int, [_P]), ("sr_doing", None, [_P, _int, _int]),
 ])
 _text = _declare(_load("libslipring-text.so", 0), [
@@ -181,6 +183,36 @@ def _ids(ids):
 # ---- a session --------------------------------------------------------------------------------
 
 
+class _Vector:
+    """A pooled request; Session.embed() waits for its result."""
+
+    def __init__(self, session, request):
+        self._session, self._request, self.result = session, request, None
+
+    def submit(self):
+        """False: there is no room or no free place now."""
+        s = self._session
+        self._request.user_data = s._next
+        rc = _ring.sr_submit(s._open(), C.byref(self._request), None)
+        if rc in (-EAGAIN, -EBUSY):
+            return False
+        _check(rc, "submit")
+        s._live[s._next] = self
+        s._next += 1
+        return True
+
+    def _put(self, token):
+        n = token.end.n_tokens
+        out = (C.c_float * n)()
+        _check(_ring.sr_vector(self._session._conn, token.place, out, n), "vector")
+        del self._session._live[token.user_data]
+        finish = token.end.finish
+        self.result = list(out) if finish > 0 else Error(-finish, f"embed: {os.strerror(-finish)}")
+
+    def _release(self):
+        self.result = self.result or Error(EBADF, "the session is closed")
+
+
 class Session:
     """A connection to the daemon and the text side of the model that it serves."""
 
@@ -191,7 +223,8 @@ class Session:
         self._cancels = set()                             # answers whose cancel found its ring full
         self._loop, self._wakers = None, []
         path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
-        options = Options(size=C.sizeof(Options), name=b"python", guides=(guides + 7) // 8 * 8)
+        options = Options(size=C.sizeof(Options), name=b"python", guides=(guides + 7) // 8 * 8,
+                          vectors=VECTORS)
         rc = _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))
         _check(rc, f"{path} (no daemon? slipring serve starts one)" if rc in (-ENOENT, -ECONNREFUSED) else path)
         try:
@@ -363,6 +396,34 @@ class Session:
         self._live[self._next] = answer
         self._next += 1
         answer._guided_step(_text.sr_guided_begin)
+
+    def embed(self, inputs, pooling="last", dimensions=0, unit=True, priority=0):
+        """Vectors of texts or lists of ids, a list of floats each, in their order; of one text, one.
+
+        The daemon must make vectors (--runner pooling).  pooling: last, mean, first; the daemon does not know
+        what the model was trained with.  dimensions: the first elements; unit: of length 1.
+        """
+        if isinstance(inputs, (str, bytes)):
+            return self.embed([inputs], pooling, dimensions, unit, priority)[0]
+        if not _ring.sr_model(self._open()).contents.vectors:
+            raise Error(ENOTSUP, "the daemon makes no vectors: start it with --runner pooling")
+        if pooling not in POOLS or pooling == "logits":
+            raise TypeError(f"pooling must be last, mean or first, not {pooling!r}")
+        jobs, waiting = [], []
+        for text in inputs:
+            ids = self.encode(text) if isinstance(text, (str, bytes)) else list(text)
+            q = Request(size=C.sizeof(Request), flags=POOLED, n_prompt=len(ids), prompt=_ids(ids), priority=priority)
+            q.pooling = Pooling(POOLS[pooling], dimensions, bool(unit))
+            jobs.append(_Vector(self, q))
+            waiting.append(jobs[-1])
+        while waiting or any(j.result is None for j in jobs):
+            while waiting and waiting[0].submit():
+                waiting.pop(0)
+            self._wait()
+        for j in jobs:
+            if isinstance(j.result, Exception):
+                raise j.result
+        return [j.result for j in jobs]
 
     def _take(self):
         """Hand what is in the ring to the answers; how many tokens that were."""

@@ -32,6 +32,19 @@ def same_bits(p, recorded, alone):
     check(all(v == (alone * 12)[i:i + 20] for i, v in enumerate(many)), "the same bits in company")
 
 
+def python_agrees(p, path, recorded, kind):
+    """The Python module, over the rings, gives the vectors of HTTP."""
+    texts = [r["text"] for r in recorded] * 20
+    program = ("import json, sys, slipring\n"
+               "with slipring.open(sys.argv[1], model=sys.argv[2]) as s:\n"
+               "    print(json.dumps(s.embed(json.loads(sys.argv[3]), pooling=sys.argv[4])))\n")
+    where = os.path.join(os.path.dirname(HERE), "adapters", "python")
+    r = subprocess.run([sys.executable, "-c", program, p.socket, path, json.dumps(texts), {"mean": "mean", "cls": "first"}[kind]],
+                       capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=where, SLIPRING_LIB=BUILD), timeout=60)
+    check(r.returncode == 0, f"slipring.py: {r.stderr[-500:]}")
+    check(json.loads(r.stdout) == vectors(p, texts), "Session.embed(): the same vectors")
+
+
 def main():
     with open(encoder.RECORDED) as f:
         recorded = json.load(f)
@@ -49,6 +62,7 @@ def main():
                 same_bits(p, recorded, agrees(p, recorded, kind))
                 text = post(p, "/detokenize", {"tokens": recorded[0]["ids"][1:-1]})["prompt"]
                 check(text == "the cat sat on the mat.", f"back to text: {text}")
+                python_agrees(p, path, recorded, kind)
                 status, _, text = p.ask("POST", "/v1/embeddings", {"input": "the " * 60})
                 check(status == 400 and "maximum context length" in text, f"too long: {status} {text}")
                 status, _, text = p.ask("POST", "/v1/completions", {"prompt": "a"})
