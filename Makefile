@@ -365,7 +365,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile templates schema-suite clients-guided clients-agents tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -414,6 +414,12 @@ clients-agents: all
 	-cd $(BUILD)/clients && for p in $(AGENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_programs.py $(BUILD)
+
+VECTORS_PY ?= openai langchain-openai llama-index-embeddings-openai-like cohere
+clients-vectors: all
+	python3 -m venv $(BUILD)/clients/venv
+	-cd $(BUILD)/clients && for p in $(VECTORS_PY); do venv/bin/pip install -q $$p; done
+	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_vectors.py $(BUILD)
 
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.
 schema-suite: $(BUILD)/tests/grammar_walk

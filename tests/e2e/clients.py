@@ -6,7 +6,10 @@ NODE = os.path.join(BUILD, "clients")
 
 
 def need(module):
-    there = importlib.util.find_spec(module) is not None
+    try:
+        there = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:                               # of its package
+        there = False
     if not there:
         print(f"SKIP: {module} is not installed")
     return there
