@@ -389,7 +389,7 @@ const struct option options[] = {
 	{ .name = "enable-expert-parallel", .also = "-ep", .kind = YESNO, .action = ONLY, .topic = PARALLEL,
 	  .who = D_ | H_, .value = "false",
 	  .help = "only one device is supported so far" },
-	TAKE_AT("enable-eplb", YESNO, PARALLEL, "false", "models with experts are not supported yet"),
+	TAKE_AT("enable-eplb", YESNO, PARALLEL, "false", "all experts are on one device"),
 	TAKE_AT("enable-dbo", YESNO, PARALLEL, "false", "only one device is supported so far"),
 	{ .name = "nnodes", .also = "-n", .kind = SIZE, .action = ONLY, .topic = PARALLEL, .who = D_ | H_,
 	  .value = "1",
@@ -424,8 +424,8 @@ const struct option options[] = {
 	  .help = "speculative decoding is not supported yet" },
 	TAKE_AT("speculative-model", TEXT, OTHER, "", "speculative decoding is not supported yet"),
 	TAKE_AT("num-speculative-tokens", SIZE, OTHER, "0", "speculative decoding is not supported yet"),
-	TAKE_AT("enable-return-routed-experts", YESNO, OTHER, "false", "models with experts are not supported "
-	        "yet"),
+	TAKE_AT("enable-return-routed-experts", YESNO, OTHER, "false", "which experts were chosen is "
+	        "not reported yet"),
 	TAKE_AT("profiler-config", TEXT, OTHER, "{}", "there is no profiler over HTTP"),
 	TAKE("enable-fault-tolerance", YESNO, ACCEPT, OTHER, "the adapter outlives the daemon"),
 };

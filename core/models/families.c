@@ -194,6 +194,57 @@ static int read_hunyuan(struct opening *o)
 	return o->config ? model_must(o, "use_qk_norm", "true") : 0;
 }
 
+static int read_qwen2_moe(struct opening *o)
+{
+	return o->config ? model_must(o, "qkv_bias", "true") : 0;
+}
+
+static int read_minimax(struct opening *o)
+{
+	struct sr_rope *r = &o->m->kind[0].rope;
+	int rc;
+
+	if (o->g)
+		return 0;
+	if ((rc = model_int(o, (struct setting){ "", "rotary_dim" }, 2, o->m->kind[0].head_dim, &r->dims)) < 0 ||
+	    (rc = model_must(o, "use_qk_norm", "true")) != 0 || (rc = model_must(o, "qk_norm_type", "per_layer")) != 0)
+		return rc;
+	return model_must(o, "use_routing_bias", "true");
+}
+
+static int read_ernie_moe(struct opening *o)
+{
+	int rc = o->config ? model_must(o, "use_bias", "false") : 0;
+
+	if (rc || !o->config || (rc = model_must(o, "moe_use_aux_free", "true")) != 0)
+		return rc;
+	return model_must(o, "moe_norm_min", "1e-12|1e-20");
+}
+
+/* The large model has norms of q and k, the small one none. */
+static int read_glm4_moe(struct opening *o)
+{
+	bool norms = o->g && gguf_tensor(o->g, "blk.0.attn_q_norm.weight");
+	int rc = o->config ? model_bool(o, (struct setting){ "", "use_qk_norm" }, &norms) : 0;
+
+	o->has |= norms ? QK_NORM : 0;
+	return rc < 0 ? rc : 0;
+}
+
+/* An activation and biases of its own.  A GGUF does not say where yarn's ramp is exact, nor the limit. */
+static int read_gpt_oss(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	int rc = 0;
+
+	m->act = SR_OAI;
+	m->act_limit = 7;
+	m->kind[0].rope.exact = m->kind[1].rope.exact |= o->g != NULL;
+	if (o->config && (rc = model_float(o, (struct setting){ "", "swiglu_limit" }, 0.1, 1e4, &m->act_limit)) >= 0)
+		rc = model_must(o, "swiglu_alpha", "1.702");
+	return rc < 0 ? rc : 0;
+}
+
 /* ---- the rows ----------------------------------------------------------------------------------- */
 
 #define GEMMA_DEFAULTS "\"tie_word_embeddings\":true,\"head_dim\":256,\"rms_norm_eps\":1e-6,"
@@ -206,7 +257,8 @@ static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_ta
 	tied[] = "{\"tie_word_embeddings\":true}";
 
 const struct model_family model_families[] = {
-	{ .class = "LlamaForCausalLM", .type = "llama", .gguf = "llama", .has = UNTIED | MAY_FFN_BIAS, .pairs = true },
+	{ .class = "LlamaForCausalLM", .type = "llama", .gguf = "llama", .has = UNTIED | MAY_FFN_BIAS, .pairs = true,
+	  .experts = &experts_llama },
 	{ .class = "MistralForCausalLM", .type = "mistral", .has = UNTIED, .windows = WINDOW_ALL },
 	{ .class = "Qwen2ForCausalLM", .type = "qwen2", .gguf = "qwen2", .has = UNTIED | QKV_BIAS,
 	  .windows = WINDOW_ASKED },
@@ -244,6 +296,25 @@ const struct model_family model_families[] = {
 	  .read = read_cohere2 },
 	{ .class = "NemotronForCausalLM", .type = "nemotron", .gguf = "nemotron",
 	  .has = UNTIED | MAY_FFN_BIAS | LAYER_NORM | NORM_BIAS | LESS_ONE | NO_GATE, .act = SR_RELU2, .partial = 0.5f },
+	{ .class = "MixtralForCausalLM", .type = "mixtral", .has = UNTIED, .windows = WINDOW_ALL,
+	  .experts = &experts_mixtral },
+	{ .class = "Qwen2MoeForCausalLM", .type = "qwen2_moe", .gguf = "qwen2moe", .has = UNTIED | QKV_BIAS,
+	  .windows = WINDOW_ASKED, .experts = &experts_qwen2, .read = read_qwen2_moe },
+	{ .class = "Qwen3MoeForCausalLM", .type = "qwen3_moe", .gguf = "qwen3moe", .has = UNTIED | QK_NORM,
+	  .windows = WINDOW_ASKED, .experts = &experts_qwen3 },
+	{ .class = "OlmoeForCausalLM", .type = "olmoe", .gguf = "olmoe", .has = UNTIED | QK_NORM | ROW_NORM,
+	  .experts = &experts_olmoe },
+	{ .class = "GraniteMoeForCausalLM", .type = "granitemoe", .gguf = "granitemoe", .has = UNTIED, .pairs = true,
+	  .experts = &experts_granite, .read = read_granite },
+	{ .class = "MiniMaxM2ForCausalLM", .type = "minimax_m2", .gguf = "minimax-m2",
+	  .has = UNTIED | QK_NORM | ROW_NORM, .partial = 0.5f, .experts = &experts_minimax, .read = read_minimax },
+	{ .class = "Ernie4_5_MoeForCausalLM", .type = "ernie4_5_moe", .gguf = "ernie4_5-moe", .has = UNTIED,
+	  .pairs = true, .hf_pairs = true, .experts = &experts_ernie, .read = read_ernie_moe },
+	{ .class = "Glm4MoeForCausalLM", .type = "glm4_moe", .gguf = "glm4moe",
+	  .has = UNTIED | NO_O_BIAS | POST_IS_NORM2 | MAY_DRAFT,
+	  .partial = 0.5f, .experts = &experts_glm4, .read = read_glm4_moe },
+	{ .class = "GptOssForCausalLM", .type = "gpt_oss", .gguf = "gpt-oss", .has = UNTIED | SINKS | POST_IS_NORM2,
+	  .windows = WINDOW_SOME, .full_each = 2, .experts = &experts_gpt_oss, .read = read_gpt_oss },
 	{ .class = "SeedOssForCausalLM", .type = "seed_oss", .gguf = "seed_oss", .has = UNTIED | MAY_FFN_BIAS | NO_O_BIAS | POST_IS_NORM2,
 	  .read = read_seed },
 	{ .class = "HunYuanDenseV1ForCausalLM", .type = "hunyuan_v1_dense", .gguf = "hunyuan-dense",

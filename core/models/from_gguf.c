@@ -211,7 +211,6 @@ static int gguf_settings(struct opening *o)
 {
 	const struct gguf_tensor *embed = gguf_tensor(o->g, "token_embd.weight");
 	struct gguf_string s;
-	int32_t experts = 0;
 	int rc;
 
 	if (gguf_str(o->g, "general.architecture", &s) != 0)
@@ -222,12 +221,8 @@ static int gguf_settings(struct opening *o)
 		return model_unknown_family(o, "architecture", o->m->arch);
 	if (gguf_str(o->g, "general.name", &s) == 0)
 		model_set_name(o->m->name, sizeof(o->m->name), s.s, s.n);
-	if ((rc = model_sizes(o)) != 0 ||
-	    (rc = model_int(o, (struct setting){ "expert_count", "" }, 0, INT32_MAX, &experts)) < 0)
+	if ((rc = model_sizes(o)) != 0)
 		return rc;
-	if (experts)
-		return model_fail(o, -ENOTSUP, "%s.expert_count is %d: mixtures of experts are not supported",
-		                  o->m->arch, experts);
 	if (!embed || embed->n_dims != 2 || embed->dim[1] > 1 << 24)
 		return model_fail(o, -EINVAL, "tensor token_embd.weight is missing or no matrix of at most "
 		                  "%d rows", 1 << 24);

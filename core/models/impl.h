@@ -3,6 +3,7 @@
  *	open.c        the table of tensors, their names and shapes; made-up models
  *	families.c    the families of models that run, and what only one of them has
  *	kinds.c       which layers have a window, or another rope: kinds of attention
+ *	experts.c     experts: their settings, where each one's matrices lie
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
@@ -44,12 +45,41 @@ enum {
 	POST_IS_NORM2 = 1 << 18,       /* in a GGUF post_attention_norm is norm2 */
 	MAY_FFN_BIAS = 1 << 19,        /* mlp_bias is read */
 	MAY_DRAFT = 1 << 20,           /* layers behind the last may be there, which only draft */
+	SINKS = 1 << 21,               /* a logit for each head that has no value */
 };
 
 /* Which layers look back at a window only, as transformers' classes have it: none; all, unless
  * sliding_window is null; if use_sliding_window is true, those that layer_types names, else those from
  * max_window_layers up; all but every n-th, unless sliding_window is null. */
 enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED, WINDOW_SOME };
+
+/* How a Hugging Face directory stores gate and up if all experts are in one tensor. */
+enum layout {
+	LAYOUT_HALVES,                 /* [experts][gate, up][inputs] */
+	LAYOUT_TURNED,                 /* [experts][inputs][gate, up]; down likewise */
+	LAYOUT_IN_TURN,                /* the same, but gate and up alternate; or in MXFP4 */
+};
+
+/* Names in a Hugging Face directory, after a layer's; NULL: there is no such tensor. */
+struct expert_names {
+	const char *router, *router_bias, *choice_bias;
+	const char *gate, *up, *down;  /* of each expert: %d */
+	enum layout layout;
+	const char *gate_up, *all_down; /* of all experts */
+	const char *shared;            /* what gate_proj.weight and so on come after */
+	const char *mix;
+};
+
+/* What a family's experts are like. */
+enum {
+	X_OPTIONAL = 1 << 0,           /* a GGUF of its name may have experts; a directory has none */
+	X_RENORM = 1 << 1,             /* weights are divided by their sum, unless a setting says otherwise */
+	X_GGUF_RENORM = 1 << 8,        /* a GGUF does not have that setting */
+	X_SCALED = 1 << 2, X_GROUPS = 1 << 3, X_CHOICE = 1 << 4, X_BIASES = 1 << 5, X_SHARED = 1 << 6, X_BEFORE = 1 << 7,
+};
+struct model_experts { enum sr_score score; unsigned has; const struct expert_names *names; };
+extern const struct model_experts experts_llama, experts_mixtral, experts_qwen2, experts_qwen3, experts_olmoe,
+	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie;
 
 struct opening;
 struct model_family {
@@ -65,6 +95,7 @@ struct model_family {
 	const char *act_key;           /* config.json: where it is named; NULL: hidden_act */
 	float partial;                 /* part of a head that rope turns, unless a setting says; 0: always all */
 	const char *defaults;          /* JSON: what transformers' class takes for keys that are missing */
+	const struct model_experts *experts; /* NULL: none */
 	int (*read)(struct opening *o); /* NULL: nothing else to read.  0 or -errno */
 };
 extern const struct model_family model_families[];
@@ -107,7 +138,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 20
+#define MODEL_TYPES 21
 struct tensor_type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
@@ -151,6 +182,12 @@ void model_set_name(char *out, size_t n, const char *s, size_t len);
 int  model_add_eos(struct opening *o, const char *where, int64_t id);
 int  model_scale_context(struct opening *o, const struct sr_rope *r);
 int  model_take_tensors(struct opening *o);
+
+/* Reads the settings of experts, if the family has any, and says which layers have them.  0 or -errno. */
+int  model_experts(struct opening *o);
+int  model_take_experts(struct opening *o, int32_t l);         /* finds those of layer l.  0 or -errno */
+/* Tensor i of those that only a layer with experts has; NULL: there are no more. */
+struct sr_tensor *model_expert_tensor(struct sr_layer *y, int i);
 
 int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found_tensor *f); /* 0, 1 missing */

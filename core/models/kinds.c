@@ -180,6 +180,8 @@ int model_family_settings(struct opening *o)
 
 	if (!rc && o->family->has & ROW_NORM)
 		o->m->kind[0].qk_norm = o->m->kind[1].qk_norm = SR_QK_ROW;
+	if (!rc)
+		rc = model_experts(o);
 	if (!rc && o->family->read)
 		rc = o->family->read(o);
 	if (!rc)

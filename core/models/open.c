@@ -48,6 +48,7 @@ const struct tensor_type model_types[MODEL_TYPES] = {
 	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
 	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
 	{ SR_F8,   "FP8",  -1, "F8_E4M3" }, { SR_IQ4_NL, "IQ4_NL", 20, NULL }, { SR_IQ4_XS, "IQ4_XS", 23, NULL },
+	{ SR_MXFP4, "MXFP4", 39, NULL },
 };
 
 const char *model_type_name(int32_t type)
@@ -61,7 +62,7 @@ const char *model_type_name(int32_t type)
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
 /* Q: of all query heads; KV: of all keys, or values; E: of one head. */
-enum spec_size { ONE, ZERO, sD, sQ, sKV, sE, sF, sV, sQK, sQKV, s2F };
+enum spec_size { ONE, ZERO, sD, sQ, sKV, sE, sF, sV, sQK, sQKV, s2F, sH };
 
 /* A line counts if the model has all of `needs` and nothing of `lacks`.  `whole` > ONE: these are rows of a fused
  * matrix of so many, from row `from` on. */
@@ -106,6 +107,7 @@ static const struct tensor_spec layer_specs[] = {   /* names after "blk.N." and 
 	/* What lies between attention and feed-forward: one name, two meanings. */
 	{ "ffn_norm.weight", "post_attention_layernorm.weight",  AT(norm2), ONE, sD, 0, POST_NORM | ONE_NORM | POST_IS_NORM2, 0, 0 },
 	{ "post_attention_norm.weight", "post_attention_layernorm.weight", AT(norm2), ONE, sD, POST_IS_NORM2, 0, 0, 0 },
+	{ "attn_sinks.weight", "self_attn.sinks",        AT(sinks), ONE, sH, SINKS, 0, 0, 0 },
 	{ "ffn_norm.bias",   "post_attention_layernorm.bias",    AT(norm2_bias), ONE, sD, NORM_BIAS, ONE_NORM, 0, 0 },
 	{ "ffn_norm.weight", "pre_feedforward_layernorm.weight", AT(norm2), ONE, sD, POST_NORM, NO_PRE_NORM | GLM_NAMES, 0, 0 },
 	{ "ffn_norm.weight", "post_attention_layernorm.weight",  AT(norm2), ONE, sD, POST_NORM | GLM_NAMES, 0, 0, 0 },
@@ -137,7 +139,8 @@ static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 	const struct sr_attn *kind = kind_of(m, l < 0 ? 0 : l);
 	const int32_t q = kind->n_heads * kind->head_dim, kv = kind->n_kv_heads * kind->head_dim;
 	const int32_t d_ff = m->layer[l < 0 ? 0 : l].d_ff;
-	const int32_t of[] = { 1, 0, m->d_model, q, kv, kind->head_dim, d_ff, m->n_vocab, q + kv, q + 2 * kv, 2 * d_ff };
+	const int32_t of[] = { 1, 0, m->d_model, q, kv, kind->head_dim, d_ff, m->n_vocab, q + kv, q + 2 * kv, 2 * d_ff,
+	                       kind->n_heads };
 
 	return of[size];
 }
@@ -145,6 +148,21 @@ static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 static bool counts(const struct opening *o, const struct tensor_spec *s)
 {
 	return (o->has & s->needs) == s->needs && !(o->has & s->lacks);
+}
+
+/* Of a feed-forward part without experts. */
+static bool of_ffn(const struct tensor_spec *s)
+{
+	static const size_t fields[] = {
+		offsetof(struct sr_layer, gate), offsetof(struct sr_layer, up), offsetof(struct sr_layer, down),
+		offsetof(struct sr_layer, gate_bias), offsetof(struct sr_layer, up_bias),
+		offsetof(struct sr_layer, down_bias),
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+		if (s->at == fields[i])
+			return true;
+	return false;
 }
 
 /* Cut rows out of a fused matrix. */
@@ -186,7 +204,7 @@ static int check_tensor(struct opening *o, const struct tensor_spec *s, int32_t 
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
 		                  name, f->type_name,
-		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS" : "");
+		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4" : "");
 	if (s->n == ONE && f->type > SR_BF16)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16",
 		                  name, f->type_name);
@@ -225,7 +243,7 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 	char name[128];
 	int rc;
 
-	if (!counts(o, s))
+	if (!counts(o, s) || (l >= 0 && o->m->layer[l].ffn == SR_EXPERTS && of_ffn(s)))
 		return 0;
 	name_of(o, s, l, name, sizeof(name));
 	t->n = size_of(o->m, l, s->n);
@@ -338,9 +356,17 @@ static int check_leftovers(struct opening *o)
 static int cmp_count(const void *a, const void *b) { return ((const int *)b)[1] - ((const int *)a)[1]; }
 
 /* Make a text such as "Q4_1 (210), F32 (61), Q8_0 (1)". */
+static void count_type(int count[MODEL_TYPES][2], const struct sr_tensor *t)
+{
+	for (int i = 0; i < MODEL_TYPES; i++)
+		if (t->type != SR_NONE && model_types[i].type == t->type)
+			count[i][1] += t->each ? t->count : 1;
+}
+
 static void describe_types(struct opening *o)
 {
-	int count[MODEL_TYPES][2], at = 0, n = 0;
+	int count[MODEL_TYPES][2], n = 0;
+	const struct sr_tensor *t;
 	size_t len = 0;
 
 	for (int i = 0; i < MODEL_TYPES; i++)
@@ -348,14 +374,13 @@ static void describe_types(struct opening *o)
 	for (int32_t l = -1; l < o->m->n_layers; l++)
 		for (int i = 0; i < (l < 0 ? N_WHOLE : N_LAYER); i++) {
 			const struct tensor_spec *s = l < 0 ? &whole_specs[i] : &layer_specs[i];
-			const struct sr_tensor *t = tensor_at(l < 0 ? (void *)o->m : (void *)&o->m->layer[l], s);
 
-			if (!counts(o, s))
-				continue;
-			for (at = 0; at < MODEL_TYPES; at++)
-				if (t->type != SR_NONE && model_types[at].type == t->type)
-					count[at][1]++;
+			if (counts(o, s))
+				count_type(count, tensor_at(l < 0 ? (void *)o->m : (void *)&o->m->layer[l], s));
 		}
+	for (int32_t l = 0; l < o->m->n_layers; l++)
+		for (int i = 0; (t = model_expert_tensor(&o->m->layer[l], i)) != NULL; i++)
+			count_type(count, t);
 	qsort(count, MODEL_TYPES, sizeof(count[0]), cmp_count);
 	for (n = 0; n < MODEL_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
 		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
@@ -397,6 +422,9 @@ int model_take_tensors(struct opening *o)
 	for (int32_t l = 0; l < o->m->n_layers; l++)
 		for (int i = 0; i < N_LAYER && !rc; i++)
 			rc = take_tensor(o, &layer_specs[i], l, tensor_at(&o->m->layer[l], &layer_specs[i]));
+	for (int32_t l = 0; l < o->m->n_layers && !rc; l++)
+		if (o->m->layer[l].ffn == SR_EXPERTS)
+			rc = model_take_experts(o, l);
 	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
@@ -481,8 +509,13 @@ int model_bool(struct opening *o, struct setting k, bool *out)
 	char buf[96];
 	const char *name = key_name(o, k, buf, sizeof(buf));
 	const json_t *j = json_object_get(o->config, name);
+	int rc = o->g ? gguf_bool(o->g, name, out) : 0;
 
-	if (o->g || !j || json_is_null(j))
+	if (rc == -EINVAL)
+		return model_fail(o, -EINVAL, "%s is neither true nor false", name);
+	if (o->g)
+		return rc ? 1 : 0;
+	if (!j || json_is_null(j))
 		return 1;
 	if (!json_is_boolean(j))
 		return model_fail(o, -EINVAL, "%s is neither true nor false", name);
@@ -698,6 +731,13 @@ void model_close(struct model *md)
 			t->name = NULL;                /* several lines may be of one field */
 		}
 	free(md->names);
+	for (int32_t l = 0; md->m.layer && l < md->m.n_layers; l++)
+		for (int i = 0; model_expert_tensor(&md->m.layer[l], i); i++) {
+			struct sr_tensor *t = model_expert_tensor(&md->m.layer[l], i);
+
+			free((void *)(uintptr_t)t->name);
+			free((void *)(uintptr_t)t->each);
+		}
 	free(md->m.layer);
 	free(md->divisor[0]);
 	free(md->divisor[1]);

@@ -119,6 +119,13 @@ static int get_blocks(struct opening *o, const json_t *j, const char *key)
 	return 0;
 }
 
+/* Experts in blocks of 4 bits; models/experts.c knows their names, and everything else is as it is. */
+static int mxfp4(struct opening *o, const json_t *j)
+{
+	(void)o, (void)j;
+	return 0;
+}
+
 static int fp8(struct opening *o, const json_t *j)
 {
 	const char *format = text_of(j, "fmt");
@@ -184,7 +191,7 @@ int model_quant_settings(struct opening *o)
 {
 	static const struct { const char *method; int (*read)(struct opening *, const json_t *); } known[] = {
 		{ "awq", awq }, { "gptq", gptq }, { "compressed-tensors", compressed },
-		{ "fp8", fp8 },
+		{ "fp8", fp8 }, { "mxfp4", mxfp4 },
 	};
 	const json_t *j = json_object_get(o->config, "quantization_config");
 	const char *method = text_of(j, "quant_method");
@@ -201,7 +208,7 @@ int model_quant_settings(struct opening *o)
 		return rc ? rc : known[i].read(o, j);
 	}
 	return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
-	                  "are awq, gptq and compressed-tensors of 4 bits, fp8", method ? method : "(none)");
+	                  "are awq, gptq and compressed-tensors of 4 bits, fp8, mxfp4", method ? method : "(none)");
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */

@@ -103,8 +103,8 @@ add("mixtral", "llama", narrow("MixtralForCausalLM", "mixtral", num_local_expert
 add("qwen2-moe", "qwen2moe", narrow("Qwen2MoeForCausalLM", "qwen2_moe", decoder_sparse_step=1, mlp_only_layers=[],
     moe_intermediate_size=64, shared_expert_intermediate_size=128, norm_topk_prob=False, num_experts=8,
     num_experts_per_tok=2, use_sliding_window=False, sliding_window=8, max_window_layers=4))
-add("olmoe", "olmoe", narrow("OlmoeForCausalLM", "olmoe", intermediate_size=64, num_experts=8, num_experts_per_tok=2,
-    norm_topk_prob=False, clip_qkv=None, attention_bias=False, pad_token_id=0))
+add("olmoe", "olmoe", narrow("OlmoeForCausalLM", "olmoe", rms_norm_eps=1e-5, intermediate_size=64, num_experts=8,
+    num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, attention_bias=False, pad_token_id=0))
 add("gpt-oss", "gpt-oss", base("GptOssForCausalLM", "gpt_oss", intermediate_size=64, num_local_experts=8,
     num_experts_per_tok=2, experts_per_token=2, attention_bias=True, rms_norm_eps=1e-5, sliding_window=8,
     initial_context_length=64, max_position_embeddings=2048, rope_theta=150000.0, swiglu_limit=7.0,
@@ -113,7 +113,7 @@ add("gpt-oss", "gpt-oss", base("GptOssForCausalLM", "gpt_oss", intermediate_size
     many="transposed")
 add("gpt-oss-mxfp4", "gpt-oss", MODELS["gpt-oss"]["config"] | {"quantization_config": {"quant_method": "mxfp4",
     "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
-                               "lm_head"]}}, many="transposed", mxfp4=True, bound=0.05)
+                               "lm_head"]}}, many="transposed", mxfp4=True, bound=0.06)
 add("glm4-moe", "glm4moe", base("Glm4MoeForCausalLM", "glm4_moe", attention_bias=True, partial_rotary_factor=0.5,
     first_k_dense_replace=1, moe_intermediate_size=64, n_group=1, topk_group=1, n_routed_experts=8,
     n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, routed_scaling_factor=2.5, use_qk_norm=True,

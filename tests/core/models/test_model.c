@@ -133,7 +133,7 @@ static void test_bad_gguf(void **state)
 	BAD(-EINVAL, "blk.0.attn_q_norm.weight is missing", c.arch = "qwen3");
 	BAD(-EINVAL, "blk.1.attn_output.bias is missing", c.extra = "blk.0.attn_output.bias");
 	BAD(-ENOTSUP, "blk.0.attn_norm.weight is of type Q8_0; a vector must be F32", c.norm_type = 8);
-	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type MXFP4; supported", c.down_types[1] = 39);
+	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type NVFP4; supported", c.down_types[1] = 40);
 	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type 77; supported", c.down_types[1] = 77);
 	BAD(-ENOTSUP, "tensor blk.0.\?[2J is no part", c.extra = "blk.0.\033[2J"); /* not to a terminal */
 }
@@ -168,7 +168,7 @@ static void test_bad_settings(void **state)
 	BAD_KEY(-ENOTSUP, "scaling.type is nonE; supported", "llama.rope.scaling.type", GGUF_STRING, c.s = "nonE");
 	BAD_KEY(-ENOTSUP, "aaaaaaaaaaaaaaaa; supported", "llama.rope.scaling.type", GGUF_STRING,
 	        c.s = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
-	BAD_KEY(-ENOTSUP, "llama.expert_count is 8: mixtures of experts are not supported", "llama.expert_count",
+	BAD_KEY(-EINVAL, "0 of 8 experts are to compute a token; 1 to 8 could", "llama.expert_count",
 	        GGUF_U32, c.i = 8);
 	BAD_KEY(-EINVAL, "llama.expert_count is no integer", "llama.expert_count", GGUF_STRING, c.s = "8");
 	BAD_KEY(-EINVAL, "eos_token_id is no integer from 0 up", "tokenizer.ggml.eos_token_id", GGUF_STRING,

@@ -110,7 +110,7 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "config.json: line 1, column", "{", NULL);
 	BAD_HF(-ENOTSUP, "architectures[0] (none) is not supported; ", SIZES, NULL);
 	BAD_HF(-ENOTSUP, "(docs/model.md), and the nearest name is Mi",
-	       "\"architectures\":[\"MixtralForCausalLM\"],",
+	       "\"architectures\":[\"Mixtral2ForCausalLM\"],",
 	       NULL);
 	BAD_HF(-ENOTSUP, "architectures[0] XForCausalLM is not supported: its kv_lora_rank means keys and values that",
 	       "\"architectures\":[\"XForCausalLM\"],\"kv_lora_rank\":512,", NULL);
@@ -140,8 +140,8 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "eos_token_id is no integer", LLAMA, "{\"eos_token_id\":\"2\"}");
 	BAD_HF(-EINVAL, "generation_config.json: line 1", LLAMA, "{");
 	BAD_HF(-EINVAL, "generation_config.json: is no JSON object", LLAMA, "[]");
-	BAD_HF(-ENOTSUP, "quant_method mxfp4 is not supported",
-	       LLAMA "\"quantization_config\":{\"quant_method\":\"mxfp4\"},", NULL);
+	BAD_HF(-ENOTSUP, "quant_method hqq is not supported",
+	       LLAMA "\"quantization_config\":{\"quant_method\":\"hqq\"},", NULL);
 	BAD_HF(-ENOTSUP, "hidden_act gelu", LLAMA "\"hidden_act\":\"gelu\",", NULL);
 	BAD_HF(-EINVAL, "mlp.gate_proj.bias is missing", LLAMA "\"mlp_bias\":true,", NULL);
 	BAD_HF(-EINVAL, "mlp_bias is neither true nor false", LLAMA "\"mlp_bias\":1,", NULL);
