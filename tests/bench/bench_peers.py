@@ -166,10 +166,16 @@ def llama_batched(model, seqs):
 # ---- files -------------------------------------------------------------------------------------------
 
 def model_of(build, kind):
-    """The default model in another type, made once: for GGUF's by the peer, for AWQ by us."""
+    """The default model in another type, made once: for GGUF's by the peer, for AWQ by us.  "1B-Q4_K" is a
+    file of shapes.py."""
     path = os.path.join(build, "bench", "model.AWQ" if kind == "AWQ" else f"model.{kind}.gguf")
     if kind == "Q4_1":
         return MODEL
+    if kind[:2] in ("1B", "3B"):
+        import shapes                      # which needs MODEL
+        if not os.path.exists(path):
+            shapes.write(kind[:2].lower(), kind[3:], path)
+        return path
     if kind == "AWQ" and os.environ.get("BENCH_AWQ"):
         return os.environ["BENCH_AWQ"]
     if kind == "AWQ" and not os.path.exists(os.path.join(path, "config.json")):

@@ -5,12 +5,13 @@
  *	bench_cpu MODEL [THREADS]
  *
  *	prefill N               a prompt of N tokens       ->  tok/s, the limit's tok/s
- *	decode N CONTEXT STEPS  N sequences, STEPS each    ->  tok/s, the limit's tok/s
+ *	decode N CONTEXT STEPS  N sequences, STEPS each    ->  tok/s, the limit's tok/s, MB and GB/s read
  *	answer STEPS ID ID ..   a prompt and what follows  ->  STEPS pairs: the likeliest id, its log-probability
  *	peaks                   -> Gop/s of int8, bf16, f32 and GB/s read, all threads at once
  *
  * A limit is what the peaks, measured just before, allow: all products at the rate of the type in which
  * matrices are multiplied (for attention bf16), and each weight and all K and V read once per step.
+ * Read are, in each step, all weights and all K and V.
  * Prompts are random and new each time, and there is no prefix cache here. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,14 @@ static void peaks(void)
 	}
 }
 
+/* Bytes that a step of seqs sequences at `context` reads. */
+static double bytes_read(double seqs, double context)
+{
+	const struct sr_backend *b = d.b;
+
+	return b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block;
+}
+
 /* Least seconds for `tokens` tokens of seqs sequences, the last at `context`; one result each. */
 static double least(double tokens, double seqs, double context)
 {
@@ -113,10 +122,9 @@ static double least(double tokens, double seqs, double context)
 	double read = tokens > seqs ? tokens * context / 2 : seqs * context; /* positions by all tokens */
 	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->n_vocab * m->d_model);
 	double attention = 2.0 * 2 * read * m->kind[0].n_heads * m->kind[0].head_dim * m->n_layers;
-	double bytes = b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block;
-	double ops = products / at + attention / peak[PEAK_BF16];
+	double bytes = bytes_read(seqs, context) / peak[PEAK_READ];
+	double ops = products / at + attention / peak[peak[PEAK_BF16] > 0 ? PEAK_BF16 : PEAK_F32];
 
-	bytes /= peak[PEAK_READ];
 	return (ops > bytes ? ops : bytes) * 1e-9;
 }
 
@@ -168,7 +176,7 @@ static void prefill(int n)
 static void decode(int seqs, int context, int steps)
 {
 	int room = (context + steps) / KERN_BLOCK + 1;
-	double begin, took, limit = 0;
+	double begin, took, bytes, limit = 0;
 
 	if (seqs < 1 || seqs > SEQS || context < 1 || steps < 1 || context + steps > LONGEST ||
 	    room * seqs >= BLOCKS)
@@ -183,7 +191,8 @@ static void decode(int seqs, int context, int steps)
 	took = now() - begin;
 	if (peak[PEAK_READ] > 0)
 		limit = seqs / least(seqs, seqs, context + steps / 2.0);
-	printf("%.2f %.2f\n", seqs * steps / took, limit);
+	bytes = bytes_read(seqs, context + steps / 2.0);
+	printf("%.2f %.2f %.1f %.2f\n", seqs * steps / took, limit, bytes * 1e-6, bytes * steps / took * 1e-9);
 }
 
 /* Greedy, so that bench.py can compare it with a peer's answer before it compares speeds. */
