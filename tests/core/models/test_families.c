@@ -1,0 +1,135 @@
+/* LINK: @models kernels/rope.c -ljansson */
+/* test_families.c - what the readers of families make of settings that no recorded model in tests/models has:
+ * defaults, lists of layers, factors by the length that is served.  The models have no weights. */
+#include "tests/rig/model_files.h"
+
+#define SMALL "\"hidden_size\":64,\"intermediate_size\":64,\"num_hidden_layers\":6,\"num_attention_heads\":4," \
+	"\"num_key_value_heads\":2,\"vocab_size\":96,\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-6," \
+	"\"head_dim\":16,"
+
+static struct model *open_settings(const char *config)
+{
+	struct model *md;
+
+	if (model_open_dummy(&md, hf(config, NULL), err, sizeof(err)) != 0)
+		fail_msg("%s", err);
+	return md;
+}
+
+static void refuses(const char *config, int rc, const char *says)
+{
+	struct model *md;
+
+	assert_int_equal(model_open_dummy(&md, hf(config, NULL), err, sizeof(err)), rc);
+	if (!strstr(err, says))
+		fail_msg("\"%s\" does not say \"%s\"", err, says);
+}
+
+/* The first Gemma 3 files with a tower leave out what transformers' class has as a default. */
+static void test_gemma3_defaults(void **state)
+{
+	struct model *md = open_settings("\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\","
+		"\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":128,\"intermediate_size\":64,"
+		"\"num_hidden_layers\":7,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0},"
+		"\"sliding_window\":1024},\"vision_config\":{\"attention_dropout\":0.5},");
+	const struct sr_attn *full = kind_of(&md->m, 5), *near = kind_of(&md->m, 6);
+
+	(void)state;
+	assert_true(full->n_heads == 8 && full->n_kv_heads == 4 && full->head_dim == 256 && md->m.n_vocab == 262208);
+	assert_true(full->window == 0 && near->window == 1024 && kind_of(&md->m, 0) == near);
+	assert_true(full->rope.theta == 1e6f && full->rope.kind == SR_ROPE_LINEAR && full->rope.factor == 8);
+	assert_true(near->rope.theta == 1e4f && near->rope.kind == SR_ROPE_PLAIN);
+	assert_true(full->scale == 0.0625f && near->scale == 0.0625f);
+	assert_true(md->m.context == 131072 && md->m.head.type == SR_NONE && md->m.act == SR_GELU_TANH);
+	model_close(md);
+}
+
+static void test_gemma2_scale(void **state)
+{
+#define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"]," SMALL
+	struct model *md = open_settings(GEMMA2 "\"query_pre_attn_scalar\":144,\"final_logit_softcapping\":null,");
+
+	(void)state;
+	assert_true(fabsf(md->m.kind[0].scale - 1 / 12.0f) < 1e-7f && md->m.kind[0].scale == md->m.kind[1].scale);
+	assert_true(md->m.kind[0].cap == 50 && md->m.kind[1].cap == 50 && md->m.logit_cap == 0);
+	assert_true(kind_of(&md->m, 0)->window == 4096 && kind_of(&md->m, 1)->window == 0);
+	model_close(md);
+	md = open_settings(GEMMA2 "\"sliding_window\":null,");
+	assert_true(md->m.n_kinds == 1 && md->m.kind[0].window == 0);
+	model_close(md);
+	md = open_settings(GEMMA2 "\"sliding_window_pattern\":3,");
+	assert_true(kind_of(&md->m, 1)->window == 4096 && kind_of(&md->m, 2)->window == 0);
+	model_close(md);
+	refuses(GEMMA2 "\"hidden_activation\":\"silu\",", -ENOTSUP, "hidden_activation silu is not supported");
+}
+
+static void test_no_rope(void **state)
+{
+#define SMOL "\"architectures\":[\"SmolLM3ForCausalLM\"]," SMALL
+	struct model *md = open_settings(SMOL);
+
+	(void)state;
+	for (int32_t l = 0; l < 6; l++)
+		assert_int_equal(kind_of(&md->m, l)->rope.kind, l == 3 ? SR_ROPE_NONE : SR_ROPE_PLAIN);
+	model_close(md);
+	md = open_settings(SMOL "\"no_rope_layers\":[0,1,1,1,1,1],");
+	assert_true(kind_of(&md->m, 0)->rope.dims == 0 && kind_of(&md->m, 3)->rope.dims == 16);
+	model_close(md);
+	refuses(SMOL "\"no_rope_layers\":[0,1],", -EINVAL, "no_rope_layers is no list of 6 numbers");
+	refuses(SMOL "\"use_sliding_window\":true,", -ENOTSUP, "use_sliding_window is true");
+	refuses("\"architectures\":[\"LlamaForCausalLM\"],\"residual_multiplier\":0.22," SMALL, -ENOTSUP,
+	        "residual_multiplier is 0.22: this setting is not known for LlamaForCausalLM");
+}
+
+/* longrope: one list up to the context before scaling, the other beyond. */
+static void test_longrope(void **state)
+{
+	struct model *md = open_settings("\"architectures\":[\"Phi3ForCausalLM\"],\"sliding_window\":null,"
+		"\"original_max_position_embeddings\":4096,\"partial_rotary_factor\":0.25,\"rope_scaling\":{"
+		"\"type\":\"longrope\",\"short_factor\":[1,2],\"long_factor\":[3,4]}," SMALL);
+	const struct sr_rope *r = &md->m.kind[0].rope;
+	float freq[2];
+
+	(void)state;
+	assert_true(r->kind == SR_ROPE_FACTORS && r->dims == 4 && md->m.context == 8192);
+	assert_true(fabsf(r->magnitude - sqrtf(1 + logf(2) / logf(4096))) < 1e-6f);
+	model_serve(md, 4096);
+	sr_rope_freq(r, freq);
+	assert_true(freq[0] == 1 && fabsf(freq[1] - 0.01f / 2) < 1e-8f);
+	model_serve(md, 4097);
+	sr_rope_freq(r, freq);
+	assert_true(fabsf(freq[0] - 1 / 3.0f) < 1e-7f && fabsf(freq[1] - 0.01f / 4) < 1e-8f);
+	model_close(md);
+}
+
+/* Tensors of a tower are counted and left out, but only beside a text_config. */
+static void test_tower(void **state)
+{
+#define TOWER "\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"model_type\":\"mistral3\"," \
+	"\"text_config\":{" SIZES "\"model_type\":\"mistral\",\"sliding_window\":null},"
+	static const struct odd tensor = { "vision_tower.patch.weight", "BF16", "4", 8 };
+	struct model *md;
+
+	(void)state;
+	odd = &tensor;
+	put_weights(4);
+	md = OPEN(TOWER, NULL);
+	assert_string_equal(md->left_out, "1 tensors of towers, 0 of layers that draft");
+	assert_string_equal(md->m.arch, "MistralForCausalLM");
+	model_close(md);
+	refused(hf(LLAMA, NULL), -ENOTSUP, "tensor vision_tower.patch.weight is no part of", __LINE__);
+	odd = NULL;
+	refuses(TOWER "\"logit_scale\":2,", -ENOTSUP, "logit_scale is 2: this setting is not known");
+	refuses("\"architectures\":[\"XForConditionalGeneration\"],\"text_config\":{\"model_type\":\"mamba\"},", -ENOTSUP,
+	        "text_config.model_type mamba is not supported");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_gemma2_scale),
+		cmocka_unit_test(test_no_rope), cmocka_unit_test(test_longrope), cmocka_unit_test(test_tower),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
