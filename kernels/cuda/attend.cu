@@ -450,17 +450,18 @@ template <int E> static __device__ void end_rows(struct rows16<E> &w)
 	}
 }
 
-/* Thread i of n starts to copy `tokens` positions of K and V from j0 on, with zeros from `to` on. */
+/* Thread i of n starts to copy `tokens` positions of K and V from j0 on, with zeros before `low` and from `to`
+ * on.  Entries of the table before `low` may be others' blocks by now. */
 template <int E, bool F8> static __device__ void load_kv(unsigned char *key, unsigned char *value,
-	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t to, int tokens, int i,
-	int n)
+	const struct attend_args &a, const int32_t *table, int g, int32_t j0, int32_t low, int32_t to, int tokens,
+	int i, int n)
 {
 	const int chunks = E * SIZE(F8) / 16;
 
 	for (; i < tokens * chunks; i += n) {
 		int r = i / chunks, c = i % chunks * 16;
 		int32_t j = j0 + r;
-		bool there = j < to;
+		bool there = j >= low && j < to;
 		const unsigned char *from = a.kv;
 
 		if (there)
@@ -613,7 +614,7 @@ attend_one(struct attend_args a)
 		unsigned char *to = ring + i * S::STAGE;
 
 		if (i < steps)
-			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + i * 16 * S::WARPS, k.to, 16,
+			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + i * 16 * S::WARPS, from, k.to, 16,
 				lane, 32);
 		cp_async_commit();
 	}
@@ -626,8 +627,8 @@ attend_one(struct attend_args a)
 		if (ahead < steps) {
 			unsigned char *to = ring + ahead % S::STAGES * S::STAGE;
 
-			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + ahead * 16 * S::WARPS, k.to,
-				16, lane, 32);
+			load_kv<E, F8>(to, to + S::HALF, a, table, g, j0 + ahead * 16 * S::WARPS, from,
+				k.to, 16, lane, 32);
 		}
 		cp_async_commit();
 		flash<E, F8, 1>(w, at, at + S::HALF, j0 + i * 16 * S::WARPS, a.scale, a.cap);
@@ -687,18 +688,19 @@ attend_run(struct attend_args a)
 	struct batch_token first = a.token[k.t < 0 ? 0 : k.t];
 	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
 	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
-	int32_t to = first.position + k.n, from = 0, steps, warp_last;
+	int32_t to = first.position + k.n, low, from, steps, warp_last;
 	struct rows16<E> w;
 
 	if (k.t < 0)
 		return;
 	for (int h = 0; h < 2; h++)
 		begin_row<E, F8>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
-	from = first_read(a.window, a.chunk, first.position) / S::TOKENS * S::TOKENS;
+	low = first_read(a.window, a.chunk, first.position);
+	from = low / S::TOKENS * S::TOKENS;
 	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
 	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* of 16 rows; rows that do not
 	                                                                        exist are masked */
-	load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, to, S::TOKENS, (int)threadIdx.x,
+	load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, low, to, S::TOKENS, (int)threadIdx.x,
 		32 * RUN_WARPS);
 	cp_async_commit();
 	for (int32_t i = 0; i < steps; i++) {
@@ -709,7 +711,7 @@ attend_run(struct attend_args a)
 		cp_async_wait<0>();
 		__syncthreads(); /* tile i is visible to all warps, and tile i - 1 is free */
 		if (i + 1 < steps)
-			load_kv<E, F8>(next, next + S::HALF, a, table, g, j0 + S::TOKENS, to,
+			load_kv<E, F8>(next, next + S::HALF, a, table, g, j0 + S::TOKENS, low, to,
 				S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
 		cp_async_commit();
 		if (j0 <= warp_last)

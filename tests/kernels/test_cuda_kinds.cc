@@ -8,6 +8,8 @@ extern "C" {
 #include <stdint.h>
 #include <cmocka.h>
 }
+#include <vector>
+
 #include "tests/cuda/pair.h"
 
 
@@ -351,6 +353,66 @@ static void test_models(void **)
 	assert_true(same > n * 26 * 2 / 3);
 }
 
+/* ---- windows -------------------------------------------------------------------------- */
+
+/* Log-probabilities of a prompt in two rows, and of single tokens.  left: blocks that the window has left are
+ * others' by then: here they have never been written. */
+static std::vector<float> read_out(struct tiny *t, int window, bool left)
+{
+	static const int32_t blocks[] = { 9, 3, 12, 5, 7, 20 }, stale[] = { 50, 51 };
+	struct sr_limits lim = limits();
+	std::vector<float> out;
+	int32_t ids[80];
+	struct drive d;
+
+	lim.worked = 0;
+	for (int i = 0; i < 80; i++)
+		ids[i] = i * 31 % 200;
+	t->n_done = 0;
+	if (drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim))
+		fail_msg("%s", d.err);
+	drive_begin(&d, 0, NULL);
+	drive_blocks(&d, 0, 0, blocks, 6);
+	for (int i = 0; i < 70;) {
+		int n = i == 0 ? 50 : i == 50 ? 10 : 1, gone = i >= window ? (i - window + 1) / BLOCK : 0;
+
+		if (left && gone)
+			drive_blocks(&d, 0, 0, stale, gone < 2 ? gone : 2);
+		drive_row(&d, 0, i, ids + i, n, n > 1 ? n : 0, n == 1);
+		drive_step(&d);
+		for (int j = 0; j < n; j++)
+			out.push_back(d.batch->result[j].logprob);
+		i += n;
+	}
+	drive_close(&d);
+	return out;
+}
+
+static void test_left_by_window(void **)
+{
+	for (int width : { 16, 64 }) {
+		struct sr_model shape = tiny_shape();
+		struct tiny *t;
+
+#ifdef CUDA_EMULATED
+		emu_capability = width == 64 ? 90 : 80;
+#endif
+		shape.kind[0].head_dim = shape.kind[0].rope.dims = width;
+		shape.kind[0].scale = 0.125f;
+		shape.kind[0].window = 20;
+		t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 5);
+		std::vector<float> all = read_out(t, 20, false), some = read_out(t, 20, true);
+
+		assert_int_equal(all.size(), 70);
+		for (size_t i = 0; i < all.size(); i++)
+			assert_true(std::isfinite(all[i]) && all[i] == some[i]);
+		tiny_destroy(t);
+	}
+#ifdef CUDA_EMULATED
+	emu_capability = 80;
+#endif
+}
+
 #ifdef CUDA_EMULATED
 
 /* On a GPU with FP8 instructions, norms of many rows write 8 bits for the product that reads them.  In parallel
@@ -389,6 +451,7 @@ int main(void)
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_rotated),
 		cmocka_unit_test(test_models),
+		cmocka_unit_test(test_left_by_window),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_parallel_f8),
 #endif
