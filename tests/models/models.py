@@ -99,7 +99,8 @@ add("qwen3-moe", "qwen3moe", base("Qwen3MoeForCausalLM", "qwen3_moe", attention_
     use_sliding_window=False, sliding_window=None, max_window_layers=4, router_aux_loss_coef=0.001,
     output_router_logits=False))
 add("mixtral", "llama", narrow("MixtralForCausalLM", "mixtral", num_local_experts=8, num_experts_per_tok=2,
-    sliding_window=None, router_aux_loss_coef=0.02, output_router_logits=False))
+    sliding_window=None, router_aux_loss_coef=0.02, output_router_logits=False),
+    scaled={"block_sparse_moe.gate": 4})        # else bf16 chooses another expert somewhere
 add("qwen2-moe", "qwen2moe", narrow("Qwen2MoeForCausalLM", "qwen2_moe", decoder_sparse_step=1, mlp_only_layers=[],
     moe_intermediate_size=64, shared_expert_intermediate_size=128, norm_topk_prob=False, num_experts=8,
     num_experts_per_tok=2, use_sliding_window=False, sliding_window=8, max_window_layers=4))
