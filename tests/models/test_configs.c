@@ -1,7 +1,7 @@
 /* LINK: @models kernels/rope.c -ljansson */
 /* test_configs.c - hostile settings: each number, word and list in the config.json of each tiny model is replaced by
  * what it must not be, one at a time.  The model opens or is refused in one sentence, within little time and memory:
- * a setting never asks for more than the files could hold.  `make families` tries all; otherwise every 7th is tried.
+ * a setting never asks for more than the files could hold.  Every 7th is tried; SLIPRING_FAMILIES=all tries all.
  */
 #include <setjmp.h>
 #include <stdarg.h>
