@@ -212,9 +212,11 @@ static int read_minimax(struct opening *o)
 	return model_must(o, "use_routing_bias", "true");
 }
 
+static int read_ernie(struct opening *o) { return o->config ? model_must(o, "use_bias", "false") : 0; }
+
 static int read_ernie_moe(struct opening *o)
 {
-	int rc = o->config ? model_must(o, "use_bias", "false") : 0;
+	int rc = read_ernie(o);
 
 	if (rc || !o->config || (rc = model_must(o, "moe_use_aux_free", "true")) != 0)
 		return rc;
@@ -308,6 +310,8 @@ const struct model_family model_families[] = {
 	  .experts = &experts_granite, .read = read_granite },
 	{ .class = "MiniMaxM2ForCausalLM", .type = "minimax_m2", .gguf = "minimax-m2",
 	  .has = UNTIED | QK_NORM | ROW_NORM, .partial = 0.5f, .experts = &experts_minimax, .read = read_minimax },
+	{ .class = "Ernie4_5ForCausalLM", .type = "ernie4_5", .gguf = "ernie4_5", .has = UNTIED, .pairs = true,
+	  .hf_pairs = true, .defaults = tied, .read = read_ernie },
 	{ .class = "Ernie4_5_MoeForCausalLM", .type = "ernie4_5_moe", .gguf = "ernie4_5-moe", .has = UNTIED,
 	  .pairs = true, .hf_pairs = true, .experts = &experts_ernie, .read = read_ernie_moe },
 	{ .class = "Glm4MoeForCausalLM", .type = "glm4_moe", .gguf = "glm4moe",
