@@ -468,9 +468,11 @@ static int take_half_bias(struct opening *o, const struct wanted *w, int which)
 	struct wanted both = *w;
 	int rc;
 
+	if (o->dummy)
+		return take_one(o, w);
 	both.k = 2 * w->k;
 	rc = take_one(o, &both);
-	if (rc || o->dummy)
+	if (rc)
 		return rc;
 	if (which)
 		o->md->weight_bytes -= w->t->data.bytes;
@@ -503,6 +505,8 @@ static int take_matrix(struct opening *o, int32_t l, int which)
 		.count = x->n, .gguf = gguf[which], .hf = apart[which] };
 	int rc;
 
+	if (o->dummy && !apart[which])
+		w.hf = which < 2 ? e->names->gate_up : e->names->all_down;
 	if (o->dummy)
 		return take_one(o, &w);
 	if (o->g && which < 2 && !is_there(o, &w)) {

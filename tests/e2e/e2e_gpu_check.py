@@ -31,10 +31,10 @@ def run(p, seconds=475, **programs):
     kit, here = os.path.join(p.dir, "kit"), os.path.dirname(HERE)
     shutil.rmtree(kit, ignore_errors=True)
     usual = {"nvidia-smi": SMI, "slipringd": "echo 'Ready after 0 s'; exec sleep 100", "watch": "echo 1000 MHz",
-             "test_emu": OK, "test_cuda": OK, "test_cuda_packed": OK, "test_cuda_hopper": OK, "bench": BENCH % GOOD,
+             "test_emu": OK, "test_cuda": OK, "test_cuda_kinds": OK, "test_cuda_experts": OK, "test_cuda_packed": OK,
+             "test_cuda_hopper": OK, "bench": BENCH % GOOD,
              "rings": "echo rings: $*; printf '%%s' '%s' >$2" % RINGS}
-    at = {"nvidia-smi": "bin/", "slipringd": "", "test_emu": "gpu/tests/", "test_cuda": "gpu/tests/",
-          "test_cuda_packed": "gpu/tests/", "test_cuda_hopper": "gpu/tests/"}
+    at = {"nvidia-smi": "bin/", "slipringd": "", **{name: "gpu/tests/" for name in usual if name.startswith("test_")}}
     for name, text in {**usual, **programs}.items():
         put(os.path.join(kit, at.get(name, "gpu/tests/cuda/") + name), text.replace("%%", "%"))
     for f in ("tools/gpu-check.sh", "tests/cuda/goals.awk"):

@@ -26,7 +26,7 @@ check "settings are installed" test -s "$dir/etc/slipring/slipring.yaml"
 if ! nm "$dir/usr/bin/slipring-http" | grep -q '__[at]san_init\|__ubsan_handle'; then
 	strip -o "$dir/stripped" "$dir/usr/bin/slipring-http"
 	size=$(wc -c <"$dir/stripped")
-	check "slipring-http has less than 1 MB: $size bytes" test "$size" -lt 1000000
+	check "slipring-http has less than 1.5 MB: $size bytes" test "$size" -lt 1500000
 fi
 cat >"$dir/x.c" <<'C'
 #include <slipring.h>
