@@ -217,7 +217,7 @@ gpu-kit: $(BUILD)/gpu-kit/gpu-check
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU_TESTS := test_emu test_cuda test_cuda_kinds test_cuda_experts test_cuda_packed \
+GPU_TESTS := test_emu test_cuda test_cuda_groups test_cuda_kinds test_cuda_experts test_cuda_packed \
 	test_cuda_hopper
 GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \

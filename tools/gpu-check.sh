@@ -9,6 +9,8 @@
 #
 #	instructions   what the emulation of tests/emu computes, against this GPU
 #	parity         every verb, sampling and whole batches of small models, against plain C
+#	groups         a model's layers in several groups of KV blocks, against one group
+#	kinds, experts what families other than Llama have; mixtures of experts
 #	packed         products of 4- and 8-bit weights, against sums in double
 #	hopper         products of many rows and attention by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
@@ -217,6 +219,7 @@ mkdir -p "$results" || exit 1
 if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	step instructions 60 180 "$tests/test_emu"
 	step parity 100 180 "$tests/test_cuda"
+	step groups 30 180 "$tests/test_cuda_groups"
 	step kinds 60 180 "$tests/test_cuda_kinds"
 	step experts 60 180 "$tests/test_cuda_experts"
 	step packed 60 180 "$tests/test_cuda_packed"

@@ -217,6 +217,7 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
                 const struct weight *kn, float eps, int T)
 {
 	const struct sr_model *m = d->m;
+	const struct kv_place at = d->kv.place[l < 0 ? 0 : l];
 	struct rope_args a = {};
 
 	a.qkv = (bf16 *)d->act.place[P_QKV];
@@ -237,15 +238,15 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.head_dim = kind->head_dim;
 	a.k_heads = k_heads(kind, l);
 	a.v_heads = v_heads(kind, l);
-	a.table = d->slots.table;
+	a.table = d->slots.table + at.group * d->slots.group_cap;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv.base;
 	a.f8 = d->kv.f8;
 	a.k_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].v_scale);
 	a.kv_half = d->kv.half;
-	a.n_layers = m->n_layers;
-	a.layer = l;
+	a.n_layers = d->kv.places;
+	a.layer = at.at;
 	d->attend.q_width = (a.n_heads + a.k_heads + a.v_heads) * a.head_dim;
 	if (!d->fault.lost)
 		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
@@ -766,6 +767,7 @@ template <int E, bool F8> static void attend_as(struct dev *d, const struct atte
 void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *sinks, int T)
 {
 	const struct sr_model *m = d->m;
+	const struct kv_place at = d->kv.place[l];
 	struct attend_args a = {};
 
 	(void)T;
@@ -780,12 +782,12 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.n_heads = kind->n_heads;
 	a.n_kv_heads = kind->n_kv_heads;
 	a.heads = kind->n_heads / kind->n_kv_heads;
-	a.table = d->slots.table;
+	a.table = d->slots.table + at.group * d->slots.group_cap;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv.base;
 	a.kv_half = d->kv.half;
-	a.n_layers = m->n_layers;
-	a.layer = l;
+	a.n_layers = d->kv.places;
+	a.layer = at.at;
 	a.scale = kind->scale * scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = kind->cap;

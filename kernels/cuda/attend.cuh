@@ -5,6 +5,7 @@
 
 #include "kernel.cuh"
 #include "kernels/ops.h"
+#include "kernels/shape.h"
 
 #define BLOCK 16                     /* tokens of a KV block */
 #define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
@@ -13,10 +14,13 @@ struct kv_pool {
 	unsigned char *base;
 	bool f8;                     /* e4m3; false: bf16 */
 	size_t half;                 /* elements of K of one block and head */
-	size_t block;                /* bytes, over all layers */
+	size_t block;                /* bytes, over all layers of a group */
+	const struct kv_place *place; /* [n_layers], on the host */
+	int32_t places;              /* of layers in a block */
 	int64_t rows;                /* rows of one head's width: of all blocks, K and V */
 };
 
+/* n_layers: places of layers in a block; layer: one of them. */
 static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, int32_t n_kv_heads,
 	int32_t block, int layer, int g)
 {

@@ -187,7 +187,8 @@ static size_t lay_slots(struct sr_backend *b, unsigned char *base)
 	struct cutter c = { base, 0, ALIGN };
 	size_t n = (size_t)b->lim.slots + 1;
 
-	s->table_cap = b->lim.seq_blocks;
+	s->group_cap = b->lim.seq_blocks;
+	s->table_cap = b->lim.n_groups * s->group_cap;
 	s->history_cap = slot_history(&b->lim);
 	s->word_cap = slot_words(&b->lim);
 	s->slot = (struct slot *)cut(&c, n, sizeof(struct slot));
@@ -338,7 +339,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	for (struct flight &f : b->flight)
 		f.armed_fd = -1;
 	b->d.product.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
-	b->kv_block = (size_t)m->n_layers * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv.half *
+	b->d.kv.places = shape_groups(NULL, m, lim);
+	if (b->d.kv.places < 0)
+		return refuse(b->d.kv.places, err, errlen, "the groups of layers are not those of this model");
+	b->kv_block = (size_t)b->d.kv.places * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv.half *
 		(b->d.kv.f8 ? 1 : sizeof(bf16));
 	b->d.kv.block = b->kv_block;
 	return net_load(&cuda_ops, &b->d, NULL, m, err, errlen);
@@ -363,6 +367,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		out->graphs = graph_bytes(&b->d, lim) + (b->d.product.use_lt ? LT_OWN : 0);
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
+		out->kinds_in_groups = 1;
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
 		out->avail = (int64_t)avail;
 		out->total = (int64_t)total;
@@ -378,13 +383,26 @@ static bool device_memory(struct dev *d, unsigned char **p, size_t bytes, const 
 	return !bytes || cuda_ok(d, cudaMalloc((void **)p, bytes), what);
 }
 
+/* The null slot's tables have the null block. */
+static bool null_table(struct sr_backend *b)
+{
+	struct dev *d = &b->d;
+	int32_t *table = table_of(&d->slots, d->batch.null_slot);
+
+	for (int32_t g = 0; g < b->lim.n_groups; g++)
+		if (!cuda_ok(d, cudaMemcpyAsync(table + g * d->slots.group_cap, &b->null_block, sizeof(b->null_block),
+				cudaMemcpyHostToDevice, d->stream), "the table of the null slot"))
+			return false;
+	return true;
+}
+
 static bool take_memory(struct sr_backend *b, size_t weights)
 {
 	struct dev *d = &b->d;
 	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), pinned = lay_pinned(b, NULL);
 	size_t host = (size_t)b->lim.n_host_blocks * b->kv_block;
 
-	assert(batch_one_group(&b->lim) && batch_groups_ok(&b->lim, (int64_t)b->kv_block));
+	assert(batch_groups_ok(&b->lim, (int64_t)b->kv_block));
 	if (!cuda_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "a stream") ||
 	    !cuda_ok(d, cudaStreamCreateWithFlags(&b->waiting, cudaStreamNonBlocking), "a stream") ||
 	    !device_memory(d, &b->weights, weights, "memory for weights") ||
@@ -408,10 +426,9 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	d->store.at = d->store.base = b->weights;
 	d->store.end = d->store.base + weights;
 	d->kv.base = b->kv;
-	d->kv.rows = ((int64_t)b->lim.n_blocks + 1) * b->m.n_layers * b->m.kind[0].n_kv_heads * 2 * BLOCK;
+	d->kv.rows = ((int64_t)b->lim.n_blocks + 1) * d->kv.places * b->m.kind[0].n_kv_heads * 2 * BLOCK;
 	return cuda_ok(d, cudaMemsetAsync(b->slots, 0, slots, d->stream), "clear the slots") &&
-	       cuda_ok(d, cudaMemcpyAsync(table_of(&d->slots, d->batch.null_slot), &b->null_block,
-			sizeof(b->null_block), cudaMemcpyHostToDevice, d->stream), "the table of the null slot") &&
+	       null_table(b) &&
 	       cuda_ok(d, cudaMemsetAsync(d->batch.current, 0, sizeof(*d->batch.current), d->stream),
 			"clear the count of batches") &&
 	       cuda_ok(d, cudaMemsetAsync(d->attend.joined, 0, (size_t)most_pieces(d, b->lim.rows) *
@@ -499,6 +516,7 @@ static void close_backend(struct sr_backend *b)
 	xid_close(b->xid);
 	free(d->batch.last_cmd);
 	free((void *)b->m.layer);
+	free((void *)b->d.kv.place);
 	free(b);
 }
 
@@ -512,6 +530,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
                         const struct sr_limits *lim, char *err, size_t errlen)
 {
 	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
+	struct kv_place *place;
 	int64_t weights;
 	int e = 0;
 
@@ -524,11 +543,14 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	b->m.layer = (struct sr_layer *)malloc((size_t)m->n_layers * sizeof(*m->layer));
 	b->d.batch.last_cmd = (struct last_cmd *)calloc((size_t)lim->slots + 1, sizeof(*b->d.batch.last_cmd));
-	if (!b->m.layer || !b->d.batch.last_cmd)
+	place = (struct kv_place *)malloc((size_t)m->n_layers * sizeof(*place));
+	b->d.kv.place = place;
+	if (!b->m.layer || !b->d.batch.last_cmd || !place)
 		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->n_layers,
 			lim->slots);
 	if (!e) {
 		memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
+		shape_groups(place, m, lim);
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
 			e = device_error(b, err, errlen);
 	}

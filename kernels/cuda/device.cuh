@@ -23,8 +23,9 @@
  *
  * Types    X, Z, SCORES, OUT, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
- * KV       [block][n_layers][n_kv_heads][K, V][BLOCK][head_dim] bf16, or e4m3 with the layer's k_scale and
- *          v_scale; the K (or V) of one head in a block is contiguous.
+ * KV       [block][places][n_kv_heads][K, V][BLOCK][head_dim] bf16, or e4m3 with the layer's k_scale and
+ *          v_scale; the K (or V) of one head in a block is contiguous.  A layer has a place in the blocks of its
+ *          group (kv_pool.place), and each group a part of a slot's table.
  */
 #ifndef CUDA_DEVICE_CUH
 #define CUDA_DEVICE_CUH

@@ -407,7 +407,7 @@ bool hopper_attend_prepare(struct dev *d)
 
 void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float *sink)
 {
-	const struct sr_model *m = d->m;
+	const struct kv_place at = d->kv.place[l];
 	struct run_args a = {};
 	dim3 grid((unsigned)d->batch.step.n_runs, (unsigned)kind->n_kv_heads);
 
@@ -419,10 +419,10 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float
 	a.out = (bf16 *)d->act.place[P_A];
 	a.token = d->batch.list.token;
 	a.run = d->batch.list.run;
-	a.table = d->slots.table;
+	a.table = d->slots.table + at.group * d->slots.group_cap;
 	a.table_cap = d->slots.table_cap;
-	a.n_layers = m->n_layers;
-	a.layer = l;
+	a.n_layers = d->kv.places;
+	a.layer = at.at;
 	a.n_kv_heads = kind->n_kv_heads;
 	a.n_heads = kind->n_heads;
 	a.heads = kind->n_heads / kind->n_kv_heads;

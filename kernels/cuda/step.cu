@@ -167,7 +167,7 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 		}
 		break;
 	case SR_CMD_BLOCKS:
-		copy_words((uint32_t *)table_of(slots, c.slot) + c.a, word, c.n);
+		copy_words((uint32_t *)table_of(slots, c.slot) + c.group * slots->group_cap + c.a, word, c.n);
 		break;
 	}
 	__syncthreads(); /* makes this command visible to the next */

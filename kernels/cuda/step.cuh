@@ -76,10 +76,10 @@ struct slot {
 /* Lists are stored in order of arrival: word[0] = enum sr_list, word[1] = n, then n words. */
 struct slots {
 	struct slot *slot;           /* [slots + 1] */
-	int32_t  *table;             /* [slots + 1][table_cap] */
+	int32_t  *table;             /* [slots + 1][table_cap]: [n_groups][group_cap] */
 	int32_t  *history;           /* [slots + 1][history_cap], prompt first */
 	uint32_t *word;              /* [slots + 1][word_cap] */
-	int32_t   table_cap, history_cap, word_cap;
+	int32_t   table_cap, group_cap, history_cap, word_cap;
 };
 
 static inline __host__ __device__ int32_t *table_of(const struct slots *s, int32_t slot)

@@ -385,6 +385,7 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	int heads = c.H / c.G, each = 1, width = (c.H + 2 * c.G) * c.E, T = 0;
 	struct sr_model m = {};
 	cache k(c, seed);
+	std::vector<struct kv_place> place;
 	std::vector<struct batch_token> tokens;
 	std::vector<struct token_run> runs;
 	const float scale = 0.3f / sqrtf((float)c.E / 16);
@@ -432,6 +433,10 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	d->slots.table = table.at;
 	d->slots.table_cap = k.table_cap;
 	d->kv.base = (unsigned char *)kv.at;
+	for (int l = 0; l < k.L; l++)
+		place.push_back({ 0, l });
+	d->kv.place = place.data();
+	d->kv.places = k.L;
 	d->kv.rows = (int64_t)k.blocks * k.L * c.G * 2 * BLOCK;
 	d->attend.q_width = width;
 	hopper_attend(d, k.l, &m.kind[0], c.sinks ? sink.at : NULL);
