@@ -152,6 +152,7 @@ static void same_choices(const struct sr_experts &c, bool biased, int T)
 	uint32_t seed = 77;
 
 	shape.experts = c;
+	shape.n_layers = 1;
 	t = tiny_create(&shape, SR_BF16, biased ? TINY_CHOICE_BIAS : 0, 5);
 	open_gpu(&d, t, false);
 	begin_tokens(&d, T);
@@ -220,7 +221,7 @@ static void test_choice(void **)
 	same_choices(c, true, 9);
 	c.group_sum = 1;
 	same_choices(c, false, 9);
-	same_choices(experts(512, 32, 32, 0, SR_SCORE_SIGMOID, 1), false, 33);
+	same_choices(experts(512, 32, 8, 0, SR_SCORE_SIGMOID, 1), false, 33);
 }
 
 /* NaN never leaves the experts that there are. */
