@@ -395,13 +395,18 @@ overload: all
 templates: $(BUILD)/libslipring-text.so
 	tests/templates.py $(BUILD) $(TEMPLATES)
 
+# Packages of Python and of Node, under build/clients.  A test skips what is not there.
+define install_clients
+	python3 -m venv $(BUILD)/clients/venv
+	-cd $(BUILD)/clients && for p in $(1); do venv/bin/pip install -q $$p; done
+	-cd $(BUILD)/clients && for p in $(2); do npm install --no-audit --no-fund --silent --prefix . $$p; done
+endef
+
 # What clients' own libraries ask for, and what they make of the answers.  Downloads packages: not part of the tests.
 CLIENTS_PY   := openai instructor outlines guidance langchain-openai litellm mcp
 CLIENTS_NODE := openai zod ai @ai-sdk/openai-compatible
 clients-guided: all
-	python3 -m venv $(BUILD)/clients/venv
-	-cd $(BUILD)/clients && for p in $(CLIENTS_PY); do venv/bin/pip install -q $$p; done
-	-cd $(BUILD)/clients && for p in $(CLIENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
+	$(call install_clients,$(CLIENTS_PY),$(CLIENTS_NODE))
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
 
@@ -409,16 +414,13 @@ clients-guided: all
 AGENTS_PY   := openai anthropic openai-agents
 AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic @anthropic-ai/claude-code @openai/codex
 clients-agents: all
-	python3 -m venv $(BUILD)/clients/venv
-	-cd $(BUILD)/clients && for p in $(AGENTS_PY); do venv/bin/pip install -q $$p; done
-	-cd $(BUILD)/clients && for p in $(AGENTS_NODE); do npm install --no-audit --no-fund --silent --prefix . $$p; done
+	$(call install_clients,$(AGENTS_PY),$(AGENTS_NODE))
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_programs.py $(BUILD)
 
 VECTORS_PY ?= openai langchain-openai llama-index-embeddings-openai-like cohere
 clients-vectors: all
-	python3 -m venv $(BUILD)/clients/venv
-	-cd $(BUILD)/clients && for p in $(VECTORS_PY); do venv/bin/pip install -q $$p; done
+	$(call install_clients,$(VECTORS_PY))
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_vectors.py $(BUILD)
 
 # Downloads the source package of jsonschema, 0.3 MB: not part of the tests.  SUITE= names a folder of drafts instead.

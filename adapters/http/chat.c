@@ -181,24 +181,6 @@ static bool last_content(struct request *r)
 
 /* ---- log-probabilities ---- */
 
-static void entry(const struct request *r, struct out *o, struct sr_pair e)
-{
-	size_t n;
-	const char *s = event_piece(r, e.id, &n);
-
-	PUT(o, "{\"token\":");
-	event_token_name(r, o, e.id);
-	PUT(o, ",\"logprob\":");
-	out_double(o, event_logprob(e.value));
-	PUT(o, ",\"bytes\":[");
-	for (size_t i = 0; i < n; i++) {
-		if (i)
-			PUT(o, ",");
-		out_int(o, (unsigned char)s[i]);
-	}
-	PUT(o, "]");
-}
-
 static bool logprobs(struct request *r)
 {
 	struct out *o = &r->event;
@@ -221,12 +203,12 @@ static bool logprobs(struct request *r)
 		PUT(o, ",");
 	k->some = true;
 	n = event_entries(&p, e);
-	entry(r, o, e[0]);
+	event_entry(r, o, e[0]);
 	PUT(o, ",\"top_logprobs\":[");
 	for (int i = 0; i < n && i < r->ask.logprobs; i++) {
 		if (i)
 			PUT(o, ",");
-		entry(r, o, e[i]);
+		event_entry(r, o, e[i]);
 		PUT(o, "}");
 	}
 	PUT(o, "]}");

@@ -134,6 +134,24 @@ void event_token_name(const struct request *r, struct out *o, int32_t id)
 
 double event_logprob(float v) { return isnan(v) || v < -9999.0f ? -9999.0 : (double)v; }
 
+void event_entry(const struct request *r, struct out *o, struct sr_pair e)
+{
+	size_t n;
+	const char *s = event_piece(r, e.id, &n);
+
+	PUT(o, "{\"token\":");
+	event_token_name(r, o, e.id);
+	PUT(o, ",\"logprob\":");
+	out_double(o, event_logprob(e.value));
+	PUT(o, ",\"bytes\":[");
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			PUT(o, ",");
+		out_int(o, (unsigned char)s[i]);
+	}
+	PUT(o, "]");
+}
+
 int event_entries(const struct score *p, struct sr_pair e[SR_TOP_MAX + 1])
 {
 	int n = 1;

@@ -67,6 +67,8 @@ const struct prompt *event_prompt(const struct request *r);  /* the prompt that 
 const char *event_piece(const struct request *r, int32_t id, size_t *n);
 void event_token_name(const struct request *r, struct out *o, int32_t id);
 int  event_entries(const struct score *p, struct sr_pair e[SR_TOP_MAX + 1]);
+/* {"token":..,"logprob":..,"bytes":[..] of a chat, without its last brace. */
+void event_entry(const struct request *r, struct out *o, struct sr_pair e);
 double event_logprob(float v);         /* as vLLM writes it: never below -9999 */
 
 #endif

@@ -88,9 +88,7 @@ bool locate_is_id(const char *s)
 	return true;
 }
 
-/* The name of a GGUF file without ".gguf", and without "-00002-of-00003" before it: its length, and the number of
- * the part, 0 = the file is whole.  0: it is no GGUF file. */
-static size_t gguf_stem(const char *name, int32_t *part)
+size_t locate_stem(const char *name, int32_t *part)
 {
 	size_t n = strlen(name);
 	int32_t of;
@@ -107,7 +105,7 @@ bool locate_quant(const char *file, const char *quant)
 	size_t len = strlen(quant), n;
 	int32_t part;
 
-	n = gguf_stem(name, &part);
+	n = locate_stem(name, &part);
 	return len && n >= len && !strncasecmp(name + n - len, quant, len) &&
 	       (n == len || strchr("-._", name[n - len - 1]));
 }
@@ -125,7 +123,7 @@ static int scan_dir(const char *dir, const char *quant, int deeper, char only[40
 	if (!d)
 		return -errno;
 	while ((e = readdir(d)) != NULL) {
-		size_t stem = gguf_stem(e->d_name, &part);
+		size_t stem = locate_stem(e->d_name, &part);
 
 		if (!join(path, sizeof(path), dir, e->d_name))
 			continue;

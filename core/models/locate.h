@@ -35,6 +35,10 @@ bool locate_repo(char *out, size_t n, const char *id);
 /* Is s "name" or "org/name", in the characters that a repository may have? */
 bool locate_is_id(const char *s);
 
+/* The length of a GGUF file's name (without directories) before ".gguf", and before "-00002-of-00003" too.
+ * *part: the number of the part, 0 = the file is whole.  0: it is no GGUF file. */
+size_t locate_stem(const char *name, int32_t *part);
+
 /* Does the name of a GGUF file end in the quantization `quant` (letters of any case), before ".gguf" or a part's
  * "-00001-of-00003.gguf"? */
 bool locate_quant(const char *file, const char *quant);

@@ -1,6 +1,5 @@
 /* pull.c - slipring pull: downloads a model from a Hugging Face hub into the cache where serve and show find
  * it.  This command alone downloads: daemon and adapter never open a connection. */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -151,14 +150,9 @@ struct quant {
 static void quant_of(const char *path, char out[64])
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *from = name;
-	size_t n = strlen(name) - 5;
-	char part[40];
+	int32_t part;
+	size_t n = locate_stem(name, &part);
 
-	if (n > 15) {
-		snprintf(part, sizeof(part), "%s", name + n - 15);
-		if (part[0] == '-' && isdigit((unsigned char)part[1]) && !strncmp(part + 6, "-of-", 4))
-			n -= 15;
-	}
 	for (size_t i = 0; i < n; i++)
 		if (name[i] == '-' || name[i] == '.')
 			from = name + i + 1;

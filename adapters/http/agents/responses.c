@@ -232,21 +232,6 @@ static bool whole_item(struct request *r, const struct item *i)
 
 /* ---- log-probabilities ---- */
 
-static void entry(const struct request *r, struct out *o, struct sr_pair e)
-{
-	size_t n;
-	const char *s = event_piece(r, e.id, &n);
-
-	PUT(o, "{\"token\":");
-	event_token_name(r, o, e.id);
-	PUT(o, ",\"logprob\":");
-	out_double(o, event_logprob(e.value));
-	PUT(o, ",\"bytes\":[");
-	for (size_t i = 0; i < n; i++)
-		out_fmt(o, i ? ",%d" : "%d", (unsigned char)s[i]);
-	PUT(o, "]");
-}
-
 /* Add at most this many to the item. */
 static void add_scores(struct request *r, struct item *i, const struct choice *c, size_t end, uint32_t most)
 {
@@ -259,11 +244,11 @@ static void add_scores(struct request *r, struct item *i, const struct choice *c
 	       scores_next(&c->scores, end, &at, &p)) {
 		n = event_entries(&p, e);
 		out_str(&i->scores, i->scores.n ? "," : "");
-		entry(r, &i->scores, e[0]);
+		event_entry(r, &i->scores, e[0]);
 		PUT(&i->scores, ",\"top_logprobs\":[");
 		for (int k = 0; k < n && k < r->ask.logprobs; k++) {
 			out_str(&i->scores, k ? "," : "");
-			entry(r, &i->scores, e[k]);
+			event_entry(r, &i->scores, e[k]);
 			PUT(&i->scores, "}");
 		}
 		PUT(&i->scores, "]}");

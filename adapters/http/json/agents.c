@@ -15,13 +15,22 @@ int agents_append(json_t *list, json_t *v, struct problem *p)
 	return json_array_append_new(list, v) < 0 ? problem_memory(p) : 0;
 }
 
-int agents_copy(json_t *to, const json_t *from, const char *const *names, struct problem *p)
+static int copy(json_t *to, const json_t *from, const char *const *names, struct problem *p)
 {
 	for (; *names; names++)
 		if (text_json_given(from, *names) &&
 		    agents_set(to, *names, json_incref(json_object_get(from, *names)), p) < 0)
 			return -1;
 	return 0;
+}
+
+int agents_copy(json_t *to, const json_t *from, const char *const *names, struct problem *p)
+{
+	static const char *const both[] = { "temperature", "top_p", "top_k", "stream", "min_p", "seed",
+		"repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens", "ignore_eos",
+		"stop_token_ids", "priority", "cache_salt", "structured_outputs", "chat_template_kwargs", NULL };
+
+	return copy(to, from, both, p) < 0 || copy(to, from, names, p) < 0 ? -1 : 0;
 }
 
 /* ---- texts ---- */

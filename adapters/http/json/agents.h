@@ -4,7 +4,7 @@
 
 #include "openai.h"
 
-/* Copy these fields, up to a NULL, if they are given. */
+/* Copy the fields that mean in both APIs what they mean in a chat, and `names` up to a NULL, if given. */
 int agents_copy(json_t *to, const json_t *from, const char *const *names, struct problem *p);
 /* A member that is not NULL; *p and -1: there was no memory for it. */
 int agents_set(json_t *o, const char *key, json_t *v, struct problem *p);

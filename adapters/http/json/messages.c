@@ -272,24 +272,7 @@ static int model(struct ask *a, json_t *given, const struct ask_limits *l, struc
 
 int ask_messages_api(struct ask *a, json_t *given, const struct ask_limits *l, struct problem *p)
 {
-	static const char *const same[] = { "max_tokens",
-		                                "temperature",
-		                                "top_p",
-		                                "top_k",
-		                                "stream",
-		                                "min_p",
-		                                "seed",
-		                                "repetition_penalty",
-		                                "presence_penalty",
-		                                "frequency_penalty",
-		                                "min_tokens",
-		                                "ignore_eos",
-		                                "stop_token_ids",
-		                                "priority",
-		                                "cache_salt",
-		                                "structured_outputs",
-		                                "chat_template_kwargs",
-		                                NULL };
+	static const char *const same[] = { "max_tokens", NULL };
 	json_t *list = json_array(), *v, *config = json_object_get(given, "output_config");
 	int r = list ? agents_set(a->root, "messages", list, p) : problem_memory(p);
 

@@ -380,27 +380,8 @@ static int repeat(struct ask *a, const json_t *given, const struct ask_limits *l
 
 int ask_responses_api(struct ask *a, json_t *given, const struct ask_limits *l, struct problem *p)
 {
-	static const char *const same[] = { "model",
-		                                "temperature",
-		                                "top_p",
-		                                "top_k",
-		                                "stream",
-		                                "min_p",
-		                                "seed",
-		                                "stop",
-		                                "parallel_tool_calls",
-		                                "repetition_penalty",
-		                                "presence_penalty",
-		                                "frequency_penalty",
-		                                "min_tokens",
-		                                "ignore_eos",
-		                                "stop_token_ids",
-		                                "priority",
-		                                "cache_salt",
-		                                "structured_outputs",
-		                                "chat_template_kwargs",
-		                                "thinking_token_budget",
-		                                NULL };
+	static const char *const same[] = { "model", "stop", "parallel_tool_calls",
+		"thinking_token_budget", NULL };
 	json_t *list = json_array(), *tools = json_array(), *m;
 	int r = list && tools ? agents_set(a->root, "messages", json_incref(list), p) : problem_memory(p);
 
