@@ -1,4 +1,4 @@
-/* api.c - the daemon's health; refusals; start and end of the api.  The paths are in routes.c. */
+/* api.c - refusals; start and end of the api.  The paths are in routes.c. */
 #include "api.h"
 
 #include <errno.h>
@@ -16,60 +16,13 @@
 #include "request.h"
 #include "state.h"
 
-#define STUCK_NS (5 * 1000000000ull)         /* unhealthy after this time with work but no progress */
-#define LOOK_NS  1000000000ull
-
 /* ---- the daemon ---- */
 
-void api_look(struct api *a)
-{
-	uint64_t progress;
-
-	if (a->page && (stats_read(a->page) < 0 || stats_stale(a->page, a->run_dir))) {
-		stats_close(a->page);
-		a->page = NULL;
-	}
-	if (!a->page && stats_open(&a->page, a->run_dir) < 0)
-		a->page = NULL;
-	if (!a->page)
-		return;
-	progress = a->page->progress + a->page->count.steps;
-	if (progress != a->progress || !a->progress_at) {
-		a->progress = progress;
-		a->progress_at = io_now();
-	}
-}
-
-static void on_watch(struct io_timer *t)
-{
-	struct api *a = t->ctx;
-
-	api_look(a);
-	io_timer_set(a->io, t, io_now() + LOOK_NS);
-}
-
-/* True while the daemon is there, ready, and either idle or making progress. */
-bool api_healthy(struct api *a)
-{
-	uint64_t now = io_now(), since;
-
-	api_look(a);
-	if (a->draining || !a->page || !engine_model(a->engine) || !a->page->epoch ||
-	    strcmp(a->page->state, "ready"))
-		return false;
-	since = a->page->busy_since_ns;
-	if (!since && !engine_live(a->engine))
-		return true;
-	if (a->progress_at > since)
-		since = a->progress_at;
-	if (engine_since(a->engine) > since)  /* the page may not count yet what we sent */
-		since = engine_since(a->engine);
-	return now < since + STUCK_NS;
-}
+bool api_healthy(struct api *a) { return fleet_healthy(a->fleet) && !a->draining; }
 
 bool api_limits(const struct api *a, struct ask_limits *l)
 {
-	const struct sr_model_info *m = engine_model(a->engine);
+	const struct sr_model_info *m = fleet_model(a->fleet);
 
 	*l = a->limits;
 	if (!m)
@@ -270,7 +223,6 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	                            .preempted = on_preempted, .ctx = a,
 	                            .max_requests = (uint64_t)a->cfg->max_num_queued_reqs,
 	                            .max_tokens = (uint64_t)a->cfg->max_num_queued_tokens };
-	char socket[256];
 	int r;
 
 	r = open_model(a, err, errlen);
@@ -282,30 +234,19 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 		r = hosts_create(&a->hosts, a->cfg, auth_needed(a->auth), err, errlen);
 	if (r < 0)
 		return r;
-	r = config_socket(a->cfg, socket, sizeof(socket));
-	if (!r)
-		r = config_find_run_dir(a->cfg->instance, a->run_dir, sizeof(a->run_dir));
-	if (r < 0) {
-		snprintf(err, errlen, "The daemon of --instance %s cannot be found: %s.", a->cfg->instance,
-		         config_run_dir_why(r));
-		return r;
-	}
 	r = workers_create(&a->workers, a->io);
 	if (!r)
 		r = grammars_create(&a->grammars, a->text, a->shared, GRAMMARS_KEPT, GRAMMARS_USED);
 	a->bits = calloc((size_t)(sr_text_info(a->text)->vocab + 31) / 32, sizeof(*a->bits));
 	if (!r && !a->bits)
 		r = -ENOMEM;
-	if (!r) {
-		ec.socket = socket;
-		ec.tenants = auth_needed(a->auth);
-		snprintf(ec.name, sizeof(ec.name), "slipring-http %d", index);
-		memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
-		r = engine_create(&a->engine, a->io, a->workers, &ec);
-	}
-	if (r < 0)
+	if (r < 0) {
 		snprintf(err, errlen, "The API cannot be started: %s.", strerror(-r));
-	return r;
+		return r;
+	}
+	ec.tenants = auth_needed(a->auth);
+	memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
+	return fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, index, err, errlen);
 }
 
 int api_create(struct api **out, const struct api_config *c, struct io *io, char *err, size_t errlen)
@@ -325,8 +266,6 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 		api_destroy(a);
 		return r;
 	}
-	a->watch = (struct io_timer){ .fn = on_watch, .ctx = a };
-	on_watch(&a->watch);
 	*out = a;
 	return 0;
 }
@@ -346,11 +285,7 @@ void api_destroy(struct api *a)
 	}
 	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
 	pooled_destroy(a);
-	engine_destroy(a->engine);
-	if (a->page)
-		stats_close(a->page);
-	if (a->io)
-		io_timer_del(a->io, &a->watch);
+	fleet_destroy(a->fleet);
 	hosts_free(a->hosts);
 	cors_free(a->cors);
 	auth_free(a->auth);

@@ -63,12 +63,14 @@ struct part {
 	int index;                     /* of the choice in the answer */
 };
 
+struct engine;
 struct request;
 
 struct choice {
 	struct request *request;       /* the request it answers */
 	int index, prompt;             /* its index in the answer; its prompt's among the request's */
 	enum choice_state state;
+	struct engine *engine;         /* the daemon that has it, or had it last; NULL: none yet */
 	uint64_t handle;               /* engine.h; valid while LIVE or STOPPING */
 	bool echoed;                   /* its prompt was written */
 	bool due;                      /* in the request's list of choices with something to write */

@@ -304,10 +304,10 @@ static void knob(struct scrape *s, const char *name, enum knob k, int64_t value)
 static void slipring(struct scrape *s, const struct api *a)
 {
 	const struct stats_page *p = s->p ? s->p : &none;
-	const struct sr_model_info *m = engine_model(a->engine);
+	const struct sr_model_info *m = fleet_model(a->fleet);
 	char extra[64];
 
-	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", engine_model(a->engine) != NULL);
+	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", fleet_model(a->fleet) != NULL);
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
 	counted(s, "slipring_");
 	one(s, "slipring_kv_groups", "gauge", "Groups of layers that share KV blocks.", (double)p->kv_groups);
@@ -503,8 +503,8 @@ void metrics_write(struct api *a, struct out *o)
 {
 	struct scrape s = { .o = o };
 
-	api_look(a);
-	s.p = a->page;
+	fleet_look(a->fleet);
+	s.p = fleet_replica(a->fleet, 0)->page;
 	out_str(&s.model, "model_name=\"");
 	label(&s.model, a->name[0]);
 	out_str(&s.model, "\"");
@@ -522,7 +522,7 @@ void metrics_write(struct api *a, struct out *o)
 
 void metrics_orca(struct api *a, bool json, char *line, size_t cap)
 {
-	const struct stats_page *p = a->page;
+	const struct stats_page *p = fleet_replica(a->fleet, 0)->page;
 	double used = p && p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0;
 	double waiting = p ? (double)p->waiting : 0;
 	int n;

@@ -21,6 +21,7 @@
 
 struct input {                               /* the engine's owner */
 	struct pooled_call *call;
+	struct engine *engine;               /* the daemon that has it */
 	uint64_t handle;
 	bool live;
 };
@@ -193,7 +194,7 @@ static void drop_inputs(struct pooled_call *c)
 	for (int i = 0; i < c->n_inputs; i++)
 		if (c->input[i].live) {
 			c->input[i].live = false;
-			engine_drop(c->api->engine, c->input[i].handle);
+			engine_drop(c->input[i].engine, c->input[i].handle);
 		}
 	c->n_running = 0;
 }
@@ -239,11 +240,11 @@ static void by_worker(struct pooled_call *c, void (*run)(struct work *w), void (
 {
 	c->work = (struct work){ .run = run, .done = done, .bytes = bytes, .tenant = c->right.tenant };
 	c->with_worker = true;
-	engine_doing(c->api->engine, SR_PREPARING, 1);
+	fleet_doing(c->api->fleet, SR_PREPARING, 1);
 	if (workers_give(c->api->workers, &c->work) == 0)
 		return;
 	c->with_worker = false;
-	engine_doing(c->api->engine, SR_PREPARING, -1);
+	fleet_doing(c->api->fleet, SR_PREPARING, -1);
 	fail(c, 503, "ServiceUnavailableError", "Too many long requests are waiting. Try again later.");
 }
 
@@ -252,7 +253,7 @@ static void written(struct work *w)
 	struct pooled_call *c = (struct pooled_call *)w;
 
 	c->with_worker = false;
-	engine_doing(c->api->engine, SR_PREPARING, -1);
+	fleet_doing(c->api->fleet, SR_PREPARING, -1);
 	finish(c);
 }
 
@@ -306,13 +307,11 @@ void pooled_vector(void *owner, int finished, const struct sr_token *t, const fl
 static int queue_refuses(struct pooled_call *c)
 {
 	struct api *a = c->api;
-	const struct queue_load load = engine_load(a->engine, c->right.tenant);
 	enum queue_limit limit;
+	int after;
 
-	if (a->page)
-		stats_read(a->page);
-	limit = queue_check(a->cfg, a->page, &load, (uint64_t)c->n_inputs, c->tokens);
-	if (limit == QUEUE_ROOM && engine_room(a->engine, c->right.tenant) >= (unsigned)c->n_inputs)
+	limit = fleet_queue(a->fleet, c->right.tenant, (uint64_t)c->n_inputs, c->tokens, &after);
+	if (limit == QUEUE_ROOM && fleet_room(a->fleet, c->right.tenant) >= (unsigned)c->n_inputs)
 		return 0;
 	if (limit == QUEUE_REQS)
 		shared_add(a->shared->rejected_requests, 1);
@@ -320,14 +319,14 @@ static int queue_refuses(struct pooled_call *c)
 		shared_add(a->shared->rejected_tokens, 1);
 	problem_set(&c->problem, 503, "ServiceUnavailableError", NULL,
 	            "Too many requests are waiting. Try again later.");
-	c->problem.retry_after = queue_retry_after(a->page, &load);
+	c->problem.retry_after = after;
 	finish(c);
 	return -1;
 }
 
 static int submit(struct pooled_call *c, int i)
 {
-	const struct sr_model_info *m = engine_model(c->api->engine);
+	const struct sr_model_info *m = fleet_model(c->api->fleet);
 	const struct prompt *q = &c->ask.ask.prompt[i];
 	struct sr_request r = { .size = sizeof(r), .flags = SR_POOLED, .prompt = q->ids.id, .n_prompt = q->ids.n,
 		.priority = (int32_t)c->ask.ask.priority, .tenant = c->right.tenant };
@@ -343,12 +342,13 @@ static int submit(struct pooled_call *c, int i)
 	}
 	if (m && m->flags & SR_TENANTS_APART && !(m->flags & SR_TENANTS_HEARD))
 		r.cache_salt = auth_salt(c->right.tenant, 0);
-	return engine_submit(c->api->engine, &r, &c->input[i], &c->input[i].handle);
+	c->input[i].engine = fleet_choose(c->api->fleet, &r);
+	return engine_submit(c->input[i].engine, &r, &c->input[i], &c->input[i].handle);
 }
 
 static void launch(struct pooled_call *c)
 {
-	const struct sr_model_info *m = engine_model(c->api->engine);
+	const struct sr_model_info *m = fleet_model(c->api->fleet);
 	int e = 0;
 
 	if (!m || !m->vectors) {
@@ -418,7 +418,7 @@ static void parsed_by_worker(struct work *w)
 	struct pooled_call *c = (struct pooled_call *)w;
 
 	c->with_worker = false;
-	engine_doing(c->api->engine, SR_PREPARING, -1);
+	fleet_doing(c->api->fleet, SR_PREPARING, -1);
 	parsed(c);
 }
 
@@ -448,7 +448,7 @@ static void start(struct api *a, struct exchange *x, enum pooled_kind kind)
 		return;
 	}
 	c->limits.min_priority = q->right.min_priority;
-	c->model.width = engine_model(a->engine)->width;
+	c->model.width = fleet_model(a->fleet)->width;
 	c->body = malloc(h->body.n + 1);
 	c->body_n = h->body.n;
 	if (!c->body) {

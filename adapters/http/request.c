@@ -60,7 +60,7 @@ void request_drop_choices(struct request *r)
 	for (struct choice *c = r->choice; c < r->choice + r->n_choices; c++)
 		if (c->state == CHOICE_LIVE || c->state == CHOICE_STOPPING) {
 			c->state = CHOICE_IDLE;
-			engine_drop(r->api->engine, c->handle);
+			engine_drop(c->engine, c->handle);
 		}
 }
 
@@ -228,7 +228,8 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.flags &= ~(uint32_t)SR_PROMPT_LOGPROBS;
 		s.n_prompt_top = 0;
 	}
-	e = engine_submit(r->api->engine, &s, c, &c->handle);
+	c->engine = fleet_choose(r->api->fleet, &s);
+	e = engine_submit(c->engine, &s, c, &c->handle);
 	c->state = e ? CHOICE_IDLE : CHOICE_LIVE;
 	return e;
 }
@@ -319,16 +320,14 @@ static void note_dropped(const struct request *r)
 static bool queue_refuses(struct request *r)
 {
 	const struct api *a = r->api;
-	const struct queue_load load = engine_load(a->engine, r->right.tenant);
 	enum queue_limit limit;
 	uint64_t tokens = 0;
 	struct problem p;
+	int after;
 
 	for (int64_t i = 0; i < r->ask.n_prompts; i++)
 		tokens += r->ask.prompt[i].ids.n * (uint64_t)r->ask.n;
-	if (a->page)
-		stats_read(a->page);
-	limit = queue_check(a->cfg, a->page, &load, (uint64_t)(r->ask.n * r->ask.n_prompts), tokens);
+	limit = fleet_queue(a->fleet, r->right.tenant, (uint64_t)(r->ask.n * r->ask.n_prompts), tokens, &after);
 	if (limit == QUEUE_ROOM)
 		return false;
 	if (limit == QUEUE_REQS)
@@ -337,7 +336,7 @@ static bool queue_refuses(struct request *r)
 		shared_add(a->shared->rejected_tokens, 1);
 	problem_set(&p, 503, "ServiceUnavailableError", NULL, "Too many requests are waiting (%s). Try again "
 	            "later.", limit == QUEUE_REQS ? "--max-num-queued-reqs" : "--max-num-queued-tokens");
-	p.retry_after = queue_retry_after(a->page, &load);
+	p.retry_after = after;
 	request_error(r, &p);
 	return true;
 }
@@ -346,7 +345,7 @@ static bool queue_refuses(struct request *r)
  * tenants that we send, the salt keeps them apart. */
 static uint64_t salt_of(const struct request *r)
 {
-	const struct sr_model_info *m = engine_model(r->api->engine);
+	const struct sr_model_info *m = fleet_model(r->api->fleet);
 	const char *given = r->ask.cache_salt;
 	uint64_t salt = given ? auth_hash(given, strlen(given)) : 0;
 
@@ -371,8 +370,8 @@ static void launch(struct request *r)
 	}
 	if (queue_refuses(r) || prompts_refused(r))
 		return;
-	if (engine_room(r->api->engine, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
-		error_of_submit(r, engine_model(r->api->engine) ? -EAGAIN : -ECONNREFUSED);
+	if (fleet_room(r->api->fleet, r->right.tenant) < (unsigned)(r->ask.n * r->ask.n_prompts)) {
+		error_of_submit(r, fleet_model(r->api->fleet) ? -EAGAIN : -ECONNREFUSED);
 		return;
 	}
 	r->n_choices = r->n_running = (int)(r->ask.n * r->ask.n_prompts);
@@ -443,13 +442,13 @@ static void run_compile(struct work *w)
 static void work_done(struct work *w)
 {
 	struct request *r = (struct request *)w;
-	struct engine *e = r->api->engine;
+	struct fleet *f = r->api->fleet;
 
 	free(r->body);
 	r->body = NULL;
 	start(r);
 	request_release(r);
-	engine_doing(e, SR_PREPARING, -1);
+	fleet_doing(f, SR_PREPARING, -1);
 }
 
 /* version-trace id-span id-flags: 2, 32, 16 and 2 hexadecimal digits (W3C Trace Context); not all 0. */
@@ -487,10 +486,10 @@ static void by_worker(struct request *r, void (*run)(struct work *w), size_t n)
 
 	r->work = (struct work){ .run = run, .done = work_done, .bytes = n, .tenant = r->right.tenant };
 	request_hold(r);                       /* until work_done() */
-	engine_doing(a->engine, SR_PREPARING, 1);
+	fleet_doing(a->fleet, SR_PREPARING, 1);
 	if (workers_give(a->workers, &r->work) < 0) {
 		request_release(r);
-		engine_doing(a->engine, SR_PREPARING, -1);
+		fleet_doing(a->fleet, SR_PREPARING, -1);
 		request_reject(r, "Too many long requests are waiting. Try again later.");
 	}
 }
@@ -500,14 +499,14 @@ static void prepare_here(struct request *r, struct http_str body)
 {
 	r->body = (char *)body.s;
 	r->body_n = body.n;
-	engine_doing(r->api->engine, SR_PREPARING, 1);
+	fleet_doing(r->api->fleet, SR_PREPARING, 1);
 	prepare(r, false);
 	r->body = NULL;
 	if (!r->problem.status && r->ask.guide.src)
 		by_worker(r, run_compile, r->ask.guide.n);
 	else
 		start(r);
-	engine_doing(r->api->engine, SR_PREPARING, -1);
+	fleet_doing(r->api->fleet, SR_PREPARING, -1);
 }
 
 /* Copy the body, because the connection and its buffer may be freed while a worker reads. */
@@ -557,8 +556,8 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
 	known = api_limits(a, &r->limits);
 	r->limits.min_priority = q->right.min_priority;
-	if (!known || !engine_model(a->engine)) {
-		request_reject(r, engine_wrong_model(a->engine) ?
+	if (!known || !fleet_model(a->fleet)) {
+		request_reject(r, fleet_wrong_model(a->fleet) ?
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");
 	} else if (h->body.n <= PREPARE_HERE) {
@@ -675,10 +674,10 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	if (matched) {
 		if (r->details) {                     /* its END has the count of cached tokens */
 			c->state = CHOICE_STOPPING;
-			engine_cancel(r->api->engine, c->handle);
+			engine_cancel(c->engine, c->handle);
 			return;
 		}
-		engine_drop(r->api->engine, c->handle);
+		engine_drop(c->engine, c->handle);
 		choice_ends(r, c);
 		return;
 	}

@@ -265,7 +265,7 @@ static void more(void *owner)
 {
 	struct request *r = owner;
 
-	if (engine_behind(r->api->engine) && ++r->yielded < 8)
+	if (fleet_behind(r->api->fleet) && ++r->yielded < 8)
 		return;
 	r->yielded = 0;
 	request_hold(r);

@@ -244,9 +244,17 @@ static void get_load(struct api *a, struct exchange *x)
 	reply_out(x, JSON_TYPE, &o);
 }
 
+/* The context as the first daemon's page has it, while no daemon is connected; 0: unknown. */
+static int64_t context_of(const struct api *a)
+{
+	const struct stats_page *p = fleet_replica(a->fleet, 0)->page;
+
+	return p ? (int64_t)p->max_model_len : 0;
+}
+
 static void write_model(const struct api *a, struct out *o, const struct ask_limits *l, const char *name)
 {
-	int64_t context = l->context ? l->context : a->page ? (int64_t)a->page->max_model_len : 0;
+	int64_t context = l->context ? l->context : context_of(a);
 	long long now = time(NULL);
 
 	out_str(o, "{\"id\":");
@@ -269,7 +277,7 @@ static void write_model(const struct api *a, struct out *o, const struct ask_lim
 /* The list as Anthropic's clients read it. */
 static void write_models(const struct api *a, struct out *o, const struct ask_limits *l)
 {
-	long long context = l->context ? l->context : a->page ? (int64_t)a->page->max_model_len : 0;
+	long long context = l->context ? l->context : context_of(a);
 	const time_t now = time(NULL);
 	char at[32] = "";
 	struct tm tm;
@@ -647,7 +655,7 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	         i < N_ROUTES ? route_path(&routes[i]) : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
-static void app_arriving(void *ctx, int by) { engine_doing(((struct api *)ctx)->engine, SR_ARRIVING, by); }
+static void app_arriving(void *ctx, int by) { fleet_doing(((struct api *)ctx)->fleet, SR_ARRIVING, by); }
 
 const struct conn_app *api_app(struct api *a)
 {

@@ -9,8 +9,7 @@
 #include "auth.h"
 #include "core/instance/config.h"
 #include "core/models/locate.h"
-#include "core/instance/stats.h"
-#include "engine.h"
+#include "adapters/http/fleet/fleet.h"
 #include "adapters/http/guided/grammars.h"
 #include "adapters/http/json/openai.h"
 #include "adapters/http/json/pooled.h"
@@ -41,15 +40,11 @@ struct api {
 	struct workers *workers;
 	struct grammars *grammars;
 	uint32_t *bits;                      /* [(vocab + 31) / 32] scratch for one guide */
-	struct engine *engine;
+	struct fleet *fleet;
 	struct auth *auth;
 	struct hosts *hosts;                 /* NULL = any Host is allowed */
 	struct cors *cors;
 
-	char run_dir[256];
-	const struct stats_page *page;       /* the daemon's, or NULL */
-	uint64_t progress, progress_at;      /* progress_at: when it last changed */
-	struct io_timer watch;               /* calls api_look once a second */
 	struct out metrics;                  /* the page of /metrics written last, */
 	uint64_t metrics_at;                 /* and its time */
 
@@ -79,7 +74,6 @@ struct asked {
 bool api_limits(const struct api *a, struct ask_limits *l);
 void api_problem(struct exchange *x, const struct problem *p); /* the answer to x */
 bool api_healthy(struct api *a);
-void api_look(struct api *a);                /* looks at the daemon's stats page */
 
 /* tokenize.c */
 void tokenize(struct api *a, struct exchange *x);

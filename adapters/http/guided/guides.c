@@ -35,7 +35,7 @@ static int put_guide(void *ctx, uint32_t index, uint32_t kind, const int32_t *id
 {
 	const struct choice *c = ctx;
 
-	return engine_guide(c->request->api->engine, c->handle, index, kind, ids, n, bits);
+	return engine_guide(c->engine, c->handle, index, kind, ids, n, bits);
 }
 
 /* Called from inside engine_submit() and the engine's queue: an error waits for the END that follows. */
@@ -45,7 +45,7 @@ void guides_submitted(void *owner)
 
 	c->guide_error = sr_guided_begin(c->guided, c->request->api->bits, put_guide, c);
 	if (c->guide_error)
-		engine_cancel(c->request->api->engine, c->handle);
+		engine_cancel(c->engine, c->handle);
 }
 
 /* Called while others' tokens wait: an error waits for the token itself. */

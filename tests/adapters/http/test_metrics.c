@@ -19,8 +19,11 @@ static bool up;
 static const struct sr_model_info model;
 static const char *const routes[] = { "/v1/completions", "/health", "none" };
 
-const struct sr_model_info *engine_model(const struct engine *e) { (void)e; return up ? &model : NULL; }
-void api_look(struct api *a) { (void)a; }
+static struct replica daemon_of_it;
+
+const struct sr_model_info *fleet_model(const struct fleet *f) { (void)f; return up ? &model : NULL; }
+const struct replica *fleet_replica(const struct fleet *f, int i) { (void)f; (void)i; return &daemon_of_it; }
+void fleet_look(struct fleet *f) { (void)f; }
 const char *api_route_name(int i) { return i < 3 ? routes[i] : NULL; }
 const char *api_route_method(int i) { return i == 0 ? "POST" : "GET"; }
 bool api_route_counted(int i) { return i != 1; }
@@ -43,6 +46,7 @@ static char *scrape(struct api *a)
 
 static struct api adapter(void)
 {
+	daemon_of_it.page = NULL;
 	return (struct api){ .cfg = &cfg, .shared = &shared, .name = { "smol" } };
 }
 
@@ -142,7 +146,7 @@ static void from_the_page(void **state)
 	stats_observe(&p, HIST_TTFT, 0.25);
 	stats_observe(&p, HIST_TTFT, 1e9);
 	stats_observe(&p, HIST_PROMPT_TOKENS, 45);
-	a.page = &p;
+	daemon_of_it.page = &p;
 	text = scrape(&a);
 	check_format(text);
 	assert_true(value(text, "slipring_up{") == 1);
@@ -180,7 +184,7 @@ static void every_counter(void **state)
 	up = true;
 	for (size_t i = 0; i < COUNTERS_NAMED; i++)
 		counter_set(&p.count, i, 1000 + i);
-	a.page = &p;
+	daemon_of_it.page = &p;
 	at = text = scrape(&a);
 	check_format(text);
 	for (size_t i = 0; i < COUNTERS_NAMED; i++) {
@@ -251,7 +255,7 @@ static void orca(void **state)
 	char line[256];
 
 	(void)state;
-	a.page = &p;
+	daemon_of_it.page = &p;
 	metrics_orca(&a, true, line, sizeof(line));
 	assert_string_equal(line, "endpoint-load-metrics: JSON {\"named_metrics\": {\"kv_cache_usage_perc\": 0.2500, "
 	                    "\"num_requests_waiting\": 5.0}}\r\n");

@@ -1,0 +1,54 @@
+/* fleet.h - the daemons that serve one model, and which of them serves a request.
+ *
+ * A model has one daemon, or --data-parallel-size of them: replicas with the same arguments.  A fleet has a
+ * connection to each (engine.h) and reads the stats page of each.  Who submits a request asks fleet_choose()
+ * for a daemon and then uses engine.h with it.  Belongs to the loop's thread.
+ */
+#ifndef FLEET_H
+#define FLEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "adapters/http/engine.h"
+#include "adapters/http/queue.h"
+#include "core/instance/config.h"
+#include "core/instance/stats.h"
+
+struct fleet;
+struct workers;
+
+/* One daemon. */
+struct replica {
+	struct engine *engine;
+	char run_dir[256];
+	const struct stats_page *page;     /* NULL: there is none */
+	uint64_t progress, progress_at;    /* of its page; progress_at: when it last changed */
+};
+
+/* c: socket and name are made here, for each daemon.  0, or -errno and one sentence. */
+int  fleet_create(struct fleet **out, struct io *io, struct workers *w, const struct config *cfg,
+                  const struct engine_config *c, int process, char *err, size_t errlen);
+void fleet_destroy(struct fleet *f);      /* after workers_destroy */
+
+int  fleet_n(const struct fleet *f);
+const struct replica *fleet_replica(const struct fleet *f, int i); /* 0 .. fleet_n() - 1 */
+
+/* The daemon that is to serve *q; never NULL.  With one daemon it is that one, connected or not.  Of several
+ * it is one that is connected and has room for the request's tenant, unless there is none. */
+struct engine *fleet_choose(struct fleet *f, const struct sr_request *q);
+
+const struct sr_model_info *fleet_model(const struct fleet *f); /* of the first that is connected, or NULL */
+bool fleet_wrong_model(const struct fleet *f); /* one is there, but has another vocabulary */
+bool fleet_behind(const struct fleet *f);      /* as engine_behind(), of any */
+unsigned fleet_room(const struct fleet *f, uint64_t tenant); /* of all together */
+void fleet_doing(struct fleet *f, int what, int by);
+
+/* What queue_check() says of the daemon where the most may wait, and after how many seconds to retry. */
+enum queue_limit fleet_queue(struct fleet *f, uint64_t tenant, uint64_t n, uint64_t tokens, int *retry_after);
+
+void fleet_look(struct fleet *f);              /* at all stats pages; once a second it does so itself */
+/* One daemon is ready, and idle or making progress. */
+bool fleet_healthy(struct fleet *f);
+
+#endif
