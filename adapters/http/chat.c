@@ -292,4 +292,5 @@ const struct dialect dialect_chat = {
 	.path = "/v1/chat/completions", .id_prefix = "chatcmpl", .object = "chat.completion",
 	.chunk = "chat.completion.chunk", .parse = parse, .begin = begin, .part = part, .usage = usage,
 	.end = "data: [DONE]\n\n", .whole = whole, .problem = event_problem,
+	.count_object = "\"object\":\"response.input_tokens\",",
 };

@@ -31,11 +31,12 @@ struct dialect {
 	void (*whole)(struct request *r);        /* the answer without a stream */
 	void (*problem)(struct request *r, const struct problem *p); /* an event, whole in r->event */
 
+	const char *count_object;                /* what stands before the number of tokens that are counted */
+
 	/* Of agents' APIs; the others have none of these. */
 	bool at_once; /* a stream begins when the request is accepted, not with a token */
 	void (*beat)(struct request *r);         /* an event after DIALECT_BEAT of silence */
 	void (*refusal)(struct out *o, const struct problem *p); /* the body of an error; NULL: problem_json() */
-	const char *count_object;                /* what stands before the number of tokens that are counted */
 };
 
 #define DIALECT_BEAT 10000000000u                /* ns */

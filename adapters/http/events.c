@@ -330,6 +330,15 @@ bool event_usage_so_far(struct request *r, uint32_t prompt, int64_t completion)
 	return true;
 }
 
+/* ,"timings":{..}: of all answers, once all of them have ended. */
+static void timings(struct request *r)
+{
+	if (!r->ask.timings || !r->timings.known)
+		return;
+	PUT(&r->event, ",\"timings\":");
+	timings_json(&r->event, &r->timings);
+}
+
 bool event_usage(struct request *r)
 {
 	struct out *o = &r->event;
@@ -340,6 +349,7 @@ bool event_usage(struct request *r)
 		out_fmt(o, ",\"prompt_tokens_details\":{\"cached_tokens\":%lld}", (long long)all_cached(r));
 	PUT(o, "},\"system_fingerprint\":");
 	out_json_str(o, r->fingerprint);
+	timings(r);
 	PUT(o, "}\n\n");
 	return true;
 }
@@ -353,6 +363,8 @@ bool event_part_closes(struct request *r)
 	if (k->ended && !r->ask.include_usage) {
 		PUT(&r->event, ",\"system_fingerprint\":");
 		out_json_str(&r->event, r->fingerprint);
+		if (!r->n_running && !r->due)  /* the last event */
+			timings(r);
 	}
 	PUT(&r->event, "}\n\n");
 	choice_written(k->c, &k->part, k->n_scores, k->n_ids);
@@ -431,7 +443,9 @@ bool event_answer_usage(struct request *r)
 
 bool event_answer_closes(struct request *r)
 {
-	PUT(&r->event, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
+	PUT(&r->event, ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null");
+	timings(r);
+	PUT(&r->event, "}");
 	return true;
 }
 

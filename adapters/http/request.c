@@ -672,7 +672,7 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	if (r->state == REQUEST_OVER)
 		return;
 	if (matched) {
-		if (r->details) {                     /* its END has the count of cached tokens */
+		if (r->details || r->ask.timings || !r->ask.stream) { /* its END has cached tokens and times */
 			c->state = CHOICE_STOPPING;
 			engine_cancel(c->engine, c->handle);
 			return;
@@ -743,8 +743,10 @@ static void error_of_end(struct request *r, int finish)
 
 static void end(struct request *r, struct choice *c, bool stopping, int finish, const struct sr_token *t)
 {
-	if (t)
+	if (t) {
 		c->cached = t->end.cached;
+		timings_add(&r->timings, &t->end, c->n_tokens, sr_now());
+	}
 	if (stopping) {
 		choice_ends(r, c);
 		return;

@@ -22,6 +22,7 @@
 #include "auth.h"
 #include "choice.h"
 #include "events.h"
+#include "timings.h"
 #include "adapters/http/agents/items.h"
 #include "adapters/http/net/conn.h"
 #include "adapters/http/json/openai.h"
@@ -81,6 +82,7 @@ struct request {
 	bool details;                  /* usage shows cached tokens */
 	struct out head, event;        /* a chunk up to its choices; the slice being sent */
 	struct pen pen;
+	struct timings timings;        /* of the answers that have ended */
 	struct request *next, **link;  /* in the api's list */
 };
 

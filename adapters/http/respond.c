@@ -12,7 +12,7 @@
 #include "state.h"
 
 #define SSE_TYPE "text/event-stream; charset=utf-8"
-#define HEAD_MAX (LINES_MAX + GRAMMARS_NOTE + 64)
+#define HEAD_MAX (LINES_MAX + GRAMMARS_NOTE + TIMINGS_LINE + 64)
 #define SCRATCH_KEPT (16u * 1024)      /* bytes of r->event kept between events */
 
 static const char no_memory[] = "data: {\"error\":{\"message\":\"The server is out of memory.\","
@@ -227,21 +227,21 @@ static void whole(struct request *r)
 {
 	struct exchange *x = r->x;
 	bool last = event_write(r);
-	char lines[HEAD_MAX];
+	char lines[HEAD_MAX], timed[TIMINGS_LINE];
 
 	if (r->event.failed) {
 		slice_lost(r);
 		return;
 	}
 	if (last && r->state == REQUEST_RUNNING) {
-		head_lines(r, "", lines);
+		head_lines(r, timings_line(timed, &r->timings), lines);
 		request_close(r);
 		exchange_reply(x, 200, JSON_TYPE, lines, r->event.p, r->event.n);
 		return;
 	}
 	if (r->state == REQUEST_RUNNING) {
 		r->state = REQUEST_ANSWERING;
-		exchange_begin(x, 200, JSON_TYPE, head_lines(r, "", lines));
+		exchange_begin(x, 200, JSON_TYPE, head_lines(r, timings_line(timed, &r->timings), lines));
 	}
 	exchange_event(x, r->event.p, r->event.n);
 	out_free(&r->event);

@@ -44,6 +44,8 @@ static const struct route {
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_completions },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_messages },
 	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_responses },
+	{ "/v1/chat/completions/input_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_chat },
+	{ "/apply-template", POST, false, true, true, MAIN, apply_template, &dialect_chat },
 	{ "/v1/responses/input_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_responses },
 	{ "/v1/messages/count_tokens", POST, false, true, true, MAIN, count_tokens, &dialect_messages },
 	{ "/v1/embeddings", POST, false, true, true, MAIN, pooled_embed, NULL },
@@ -99,7 +101,6 @@ static const struct { const char *path, *instead; } elsewhere[] = {  /* with / a
 	{ "/infill", "POST /v1/completions completes a prompt here; a suffix is not supported." },
 	{ "/props", "GET /v1/models names the model and its context; GET /metrics has counters." },
 	{ "/slots", "GET /metrics shows what runs and waits." },
-	{ "/apply-template", "POST /tokenize with messages and return_token_strs shows what the model reads." },
 };
 
 static const char *route_path(const struct route *t) { return t->path ? t->path : t->dialect->path; }

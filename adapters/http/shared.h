@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROUTES_MAX 32
+#define ROUTES_MAX 64
 
 struct route_counters {
 	_Atomic uint64_t by_class[6];        /* [status / 100] */

@@ -1,5 +1,5 @@
-/* tokenize.c - /tokenize, /detokenize and the routes that count tokens: text to ids and back, without the
- * daemon. */
+/* tokenize.c - /tokenize, /detokenize, /apply-template and the routes that count tokens: text to ids and
+ * back, without the daemon. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +13,7 @@ struct call {
 	struct exchange *x;                  /* NULL: the client is gone */
 	enum ask_kind kind;
 	const struct dialect *dialect;       /* NULL, or count a completion's tokens */
+	bool templated;                      /* show the text of its prompt instead */
 	struct ask_limits limits;
 	struct problem problem;
 	char *body;
@@ -71,13 +72,24 @@ static int write_text(struct call *c, const struct ask *a)
 	return 0;
 }
 
+static void write_prompt(struct call *c, const struct ask *a)
+{
+	out_str(&c->out, "{\"prompt\":");
+	out_json(&c->out, a->prompt[0].text, a->prompt[0].n_text);
+	out_str(&c->out, "}");
+}
+
 static void run(struct work *w)
 {
 	struct call *c = (struct call *)w;
 	struct ask a;
 
 	if (c->dialect) {
-		if (!c->dialect->parse(&a, c->body, c->body_n, &c->limits, &c->problem))
+		if (c->dialect->parse(&a, c->body, c->body_n, &c->limits, &c->problem))
+			;
+		else if (c->templated)
+			write_prompt(c, &a);
+		else
 			out_fmt(&c->out, "{%s\"input_tokens\":%u}", c->dialect->count_object, a.prompt[0].ids.n);
 	} else if (!ask_parse(&a, c->kind, c->body, c->body_n, &c->limits, &c->problem)) {
 		if (c->kind == ASK_DETOKENIZE)
@@ -107,7 +119,8 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-static void start(struct api *a, struct exchange *x, enum ask_kind kind, const struct dialect *d)
+static void start(struct api *a, struct exchange *x, enum ask_kind kind, const struct dialect *d,
+                  bool templated)
 {
 	const struct http_request *h = exchange_request(x);
 	const struct asked *q = exchange_ctx(x);
@@ -125,6 +138,7 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind, const s
 	c->x = x;
 	c->kind = kind;
 	c->dialect = d;
+	c->templated = templated;
 	api_limits(a, &c->limits);
 	if (d)
 		c->limits.context = INT32_MAX;
@@ -150,6 +164,7 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind, const s
 	}
 }
 
-void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE, NULL); }
-void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE, NULL); }
-void count_tokens(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x)); }
+void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE, NULL, false); }
+void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE, NULL, false); }
+void count_tokens(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), false); }
+void apply_template(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), true); }

@@ -10,6 +10,8 @@ TEXT = {"prompt": "a b c", "max_tokens": 1}
 ROUTES = {  # path: methods, needs a key, body of a POST, status with a right key
     "/v1/chat/completions": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
     "/v1/completions": ("POST", True, TEXT, 200),
+    "/v1/chat/completions/input_tokens": ("POST", True, {"messages": [{"role": "user", "content": "a"}]}, 200),
+    "/apply-template": ("POST", True, {"messages": [{"role": "user", "content": "a"}]}, 200),
     "/v1/messages": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
     "/v1/messages/count_tokens": ("POST", True, {"messages": [{"role": "user", "content": "a"}]}, 200),
     "/v1/responses": ("POST", True, {"input": "a", "max_output_tokens": 1}, 200),

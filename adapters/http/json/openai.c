@@ -56,6 +56,7 @@ static const struct field fields[] = {
 	{ "request_id", FIELD_STRING, false, COMPLETION | CHAT, AT(request_id) },
 	{ "return_tokens_as_token_ids", FIELD_BOOL, true, COMPLETION | CHAT, AT(tokens_as_ids) },
 	{ "return_token_ids", FIELD_BOOL, true, COMPLETION | CHAT, AT(return_token_ids) },
+	{ "timings", FIELD_BOOL, true, COMPLETION | CHAT, AT(timings) },
 	{ "return_prompt_text", FIELD_BOOL, true, CHAT, AT(return_prompt_text) },
 	{ "cache_salt", FIELD_STRING, true, COMPLETION | CHAT, AT(cache_salt) },
 	{ "stream_interval", FIELD_INT, true, COMPLETION | CHAT, AT(stream_interval) },

@@ -1,4 +1,4 @@
-/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c adapters/http/choice.c adapters/http/said.c adapters/http/events.c adapters/http/chat.c adapters/http/completions.c -ljansson */
+/* LINK: @ask adapters/http/json/number.c adapters/http/json/prompts.c adapters/http/choice.c adapters/http/said.c adapters/http/events.c adapters/http/timings.c adapters/http/chat.c adapters/http/completions.c -ljansson */
 /* test_answer.c - the bytes of events and answers, as vLLM sends them; stop strings across token
  * boundaries. */
 #include "tests/rig/openai_rig.h"

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What a server says about each request: timings that add up, Server-Timing, the prompt's text and length
+before it is sent."""
+import json, re, time
+from harness import *
+
+CHAT = {"messages": [{"role": "user", "content": "Count to twenty in words."}], "temperature": 0, "seed": 1}
+NAMES = ["cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n",
+         "predicted_ms", "predicted_per_token_ms", "predicted_per_second", "queue_ms", "total_ms"]
+
+
+def add_up(t, usage, n_prompts=1, wall_ms=None):
+    check(list(t) == NAMES, f"the names: {list(t)}")
+    check(abs(t["queue_ms"] + t["prompt_ms"] + t["predicted_ms"] - t["total_ms"]) < 2e-6, f"the parts add up: {t}")
+    check(t["cache_n"] + t["prompt_n"] == usage["prompt_tokens"] * n_prompts, f"all of the prompt: {t} {usage}")
+    check(t["predicted_n"] == usage["completion_tokens"], f"tokens of the answer: {t} {usage}")
+    check(t["prompt_ms"] > 0 and t["queue_ms"] >= 0, f"a prompt takes time: {t}")
+    if t["predicted_n"] > 1:
+        check(t["predicted_ms"] > 0 and abs(t["predicted_per_second"] * t["predicted_ms"] / 1e3 - t["predicted_n"]) < .01,
+              f"its rate: {t}")
+    check(wall_ms is None or t["total_ms"] <= wall_ms, f"{t['total_ms']} ms of {wall_ms}")
+    return t
+
+
+def header(h, t=None):
+    m = re.fullmatch(r'queue;dur=([\d.]+), prompt;dur=([\d.]+), cached;desc="(\d+)/(\d+)", decode;dur=([\d.]+), '
+                     r'total;dur=([\d.]+)', h.get("server-timing") or "")
+    check(m, f"Server-Timing: {h.get('server-timing')}")
+    queue, prompt, cached, of, decode, total = map(float, m.groups())
+    check(abs(queue + prompt + decode - total) < .0021, f"the header adds up: {m.groups()}")
+    if t:
+        check((cached, of) == (t["cache_n"], t["cache_n"] + t["prompt_n"]) and abs(total - t["total_ms"]) < .0011,
+              f"the header has the answer's times: {m.groups()} {t}")
+
+
+def timings(p):
+    for path, ask in (("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "One, two, three", "temperature": 0})):
+        begin = time.monotonic()
+        status, h, text = p.ask("POST", path, {**ask, "max_tokens": 12, "timings": True})
+        wall = (time.monotonic() - begin) * 1e3
+        a = json.loads(text)
+        check(status == 200, text[:200])
+        t = add_up(a["timings"], a["usage"], wall_ms=wall)
+        header(h, t)
+        status, h, text = p.ask("POST", path, {**ask, "max_tokens": 12})
+        check("timings" not in json.loads(text), "only if asked for")
+        header(h)
+        for more in ({}, {"stream_options": {"include_usage": True}}):
+            events = p.stream(path, {**ask, "max_tokens": 12, "timings": True, **more})[1]
+            have = [e for e in events if e and "timings" in e]
+            check(len(have) == 1 and events[-2] is have[0] and events[-1] is None, "the last event has them")
+            add_up(have[0]["timings"], {"prompt_tokens": a["usage"]["prompt_tokens"], "completion_tokens": 12})
+        check(not any("timings" in e for e in p.stream(path, {**ask, "max_tokens": 4})[1] if e), "streams: only if asked for")
+        a = p.post(path, {**ask, "max_tokens": 6, "n": 3, "temperature": 1, "timings": True})
+        add_up(a["timings"], a["usage"], 3)
+        a = p.post(path, {**ask, "max_tokens": 1, "timings": True})
+        add_up(a["timings"], a["usage"])
+        check(p.ask("POST", path, {**ask, "timings": 3})[0] == 400, "timings is a bool")
+    a = p.post("/v1/completions", {"prompt": "One, two, three, four,", "max_tokens": 40, "temperature": 0, "stop": ",",
+                                   "timings": True})
+    check(a["choices"][0]["finish_reason"] == "stop", f"a stop string: {a}")
+    add_up(a["timings"], a["usage"])
+    status, h, text = p.ask("POST", "/v1/completions", {"prompt": "One, two, three, four,", "max_tokens": 40,
+                                                        "temperature": 0, "stop": ","})
+    header(h)
+    status, h, _ = p.ask("POST", "/v1/messages", {**CHAT, "max_tokens": 4})
+    check(status == 200, "messages")
+    header(h)
+    check(p.ask("POST", "/v1/completions", {"prompt": 3})[1].get("server-timing") is None, "no times of a refusal")
+
+
+def prompts(p):
+    text = p.post("/apply-template", CHAT)
+    check(list(text) == ["prompt"] and "Count to twenty in words." in text["prompt"], f"/apply-template: {text}")
+    ids = p.post("/tokenize", {"prompt": text["prompt"], "add_special_tokens": False})["tokens"]
+    a = p.post("/v1/chat/completions", {**CHAT, "max_tokens": 1, "return_token_ids": True})
+    check(ids == a["prompt_token_ids"], "the model reads the text that /apply-template shows")
+    n = p.post("/v1/chat/completions/input_tokens", CHAT)
+    check(n == {"object": "response.input_tokens", "input_tokens": len(ids)}, f"input_tokens: {n}, {len(ids)}")
+    bare = p.post("/apply-template", {**CHAT, "add_generation_prompt": False})["prompt"]
+    check(text["prompt"].startswith(bare) and bare != text["prompt"], "add_generation_prompt")
+    for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+        check(p.ask("POST", path, {"messages": []})[0] == 400 and p.ask("POST", path, "{")[0] == 400, "errors as a chat's")
+        check(p.ask("GET", path)[0] == 405, "POST alone")
+
+
+def main():
+    need_model()
+    with Programs() as p:
+        p.daemon("--model", MODEL, "--max-model-len", "2048", "--max-num-seqs", "16")
+        p.adapter("--model", MODEL)
+        timings(p)
+        prompts(p)
+    done()
+
+
+main()
