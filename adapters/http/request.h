@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "auth.h"
+#include "adapters/http/gate/auth.h"
 #include "choice.h"
 #include "events.h"
 #include "timings.h"

@@ -6,14 +6,14 @@
 #include <stdint.h>
 
 #include "api.h"
-#include "auth.h"
+#include "adapters/http/gate/auth.h"
 #include "core/instance/config.h"
 #include "core/models/locate.h"
 #include "adapters/http/fleet/fleet.h"
 #include "adapters/http/guided/grammars.h"
 #include "adapters/http/json/openai.h"
 #include "adapters/http/json/pooled.h"
-#include "origin.h"
+#include "adapters/http/gate/origin.h"
 #include "shared.h"
 #include "worker.h"
 

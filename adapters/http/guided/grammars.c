@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapters/http/auth.h"
+#include "adapters/http/gate/auth.h"
 #include "adapters/http/shared.h"
 #include "adapters/http/tenants.h"
 #include "shmring/clock.h"

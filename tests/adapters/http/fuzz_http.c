@@ -1,4 +1,4 @@
-/* LINK: adapters/http/net/http.c adapters/http/origin.c core/instance/log.c -ljansson */
+/* LINK: adapters/http/net/http.c adapters/http/gate/origin.c core/instance/log.c -ljansson */
 /* fuzz_http.c - the HTTP parser on any bytes: no crash, the same outcome whole and in pieces, and
  * what it calls legal is legal: fields inside the buffer, one Host, no controls, not two lengths.  A Host
  * served without a key is an address or localhost.
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "adapters/http/net/http.h"
-#include "adapters/http/origin.h"
+#include "adapters/http/gate/origin.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/auth.c adapters/http/net/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
+/* LINK: adapters/http/gate/auth.c adapters/http/net/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
 /* test_auth.c - which keys are accepted, where they come from, and what a new key file changes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "adapters/http/auth.h"
+#include "adapters/http/gate/auth.h"
 #include "tests/rig/nth_alloc.h"
 
 static char file[64];

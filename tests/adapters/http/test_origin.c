@@ -1,4 +1,4 @@
-/* LINK: adapters/http/origin.c adapters/http/net/http.c -ljansson */
+/* LINK: adapters/http/gate/origin.c adapters/http/net/http.c -ljansson */
 /* test_origin.c - which Host is accepted where no key is set, which headers answer cross-origin requests,
  * and which refusals are logged.
  */
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "adapters/http/origin.h"
+#include "adapters/http/gate/origin.h"
 #include "core/instance/log.h"
 
 /* ---- the log ---- */
