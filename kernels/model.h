@@ -134,7 +134,8 @@ enum sr_score {
 	SR_SCORE_CHOSEN,       /* the experts with the largest logits; softmax over those */
 };
 
-/* s = score(router y).  Chosen are the `top` largest of s + choice_bias, among equals the lower number.
+/* s = score(router y).  Chosen are the `top` largest of s + choice_bias, among equals the lower number; if
+ * `before`, of the logits.
  * Their weights are s, divided by their sum if renorm, times scale. */
 struct sr_experts {
 	int32_t n, top;        /* experts of a layer; those that compute a token */

@@ -20,7 +20,7 @@ static double llama3(const struct sr_rope *r, double f)
 
 	if (turns < r->low)
 		return f / r->factor;
-	if (turns > r->high)
+	if (turns >= r->high)
 		return f;
 	keep = (turns - r->low) / ((double)r->high - r->low);
 	return (1 - keep) * f / r->factor + keep * f;

@@ -35,7 +35,11 @@ static const struct expert_names
 	            .layout = LAYOUT_IN_TURN },
 	granite = { .router = "block_sparse_moe.router.layer.weight", .layout = LAYOUT_HALVES,
 	            .gate_up = "block_sparse_moe.input_linear.weight",
-	            .all_down = "block_sparse_moe.output_linear.weight" };
+	            .all_down = "block_sparse_moe.output_linear.weight" },
+	llama4 = { .router = "feed_forward.router.weight", .layout = LAYOUT_TURNED,
+	           .gate = "feed_forward.experts.%d.gate_proj.weight", .up = "feed_forward.experts.%d.up_proj.weight",
+	           .down = "feed_forward.experts.%d.down_proj.weight", .gate_up = "feed_forward.experts.gate_up_proj",
+	           .all_down = "feed_forward.experts.down_proj", .shared = "feed_forward.shared_expert." };
 
 const struct model_experts
 	experts_llama = { SR_SCORE_SOFTMAX, X_OPTIONAL | X_RENORM, &mixtral },
@@ -47,7 +51,8 @@ const struct model_experts
 	experts_glm4 = { SR_SCORE_SIGMOID, X_RENORM | X_SCALED | X_GROUPS | X_CHOICE | X_SHARED, &glm },
 	experts_minimax = { SR_SCORE_SIGMOID, X_RENORM | X_CHOICE, &minimax },
 	experts_granite = { SR_SCORE_CHOSEN, 0, &granite },
-	experts_ernie = { SR_SCORE_SOFTMAX, X_RENORM | X_CHOICE | X_SHARED, &ernie };
+	experts_ernie = { SR_SCORE_SOFTMAX, X_RENORM | X_CHOICE | X_SHARED, &ernie },
+	experts_llama4 = { SR_SCORE_SIGMOID, X_SHARED | X_BEFORE, &llama4 };
 
 /* ---- settings ----------------------------------------------------------------------------------- */
 
@@ -123,7 +128,7 @@ static int hf_widths(struct opening *o)
 	static const char *const shared[] = { "n_shared_experts", "moe_num_shared_experts", NULL };
 	const unsigned has = o->family->experts->has;
 	struct sr_experts *x = &o->m->experts;
-	int32_t n = has & X_SHARED;
+	int32_t n = !!(has & X_SHARED);
 	int rc;
 
 	x->d_ff = o->m->d_ff;

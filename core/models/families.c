@@ -134,23 +134,84 @@ static int read_cohere2(struct opening *o)
 	return read_no_rope(o);
 }
 
-/* no_rope_layers[l] is 1 where rope is used.  Without the list, every 4th layer does not rotate. */
-static int read_smollm3(struct opening *o)
+/* Give layers that do not rotate kind `without`, the others the other one.  no_rope_layers[l] is 1 where rope is
+ * used; without the list, or if it is empty, every 4th layer does not rotate. */
+static int no_rope_kinds(struct opening *o, int32_t without)
 {
 	struct sr_model *m = o->m;
 	const json_t *list = model_ask(o, o->config, "no_rope_layers");
-	int32_t each = 4, rc;
+	int32_t each = 4, rc = model_int(o, (struct setting){ "", "no_rope_layer_interval" }, 1, LAYERS_MAX, &each);
 
-	if ((rc = model_int(o, (struct setting){ "", "no_rope_layer_interval" }, 1, LAYERS_MAX, &each)) < 0 ||
-	    (o->config && (rc = model_must(o, "use_sliding_window", "false")) != 0))
+	if (rc < 0)
 		return rc;
-	if (list && json_array_size(list) != (size_t)m->n_layers)
+	if (list && json_array_size(list) > 0 && json_array_size(list) != (size_t)m->n_layers)
 		return model_fail(o, -EINVAL, "no_rope_layers is no list of %d numbers, one a layer", m->n_layers);
-	m->kind[1].rope = (struct sr_rope){ .kind = SR_ROPE_NONE };
-	for (int32_t l = 0; l < m->n_layers; l++)
-		m->layer[l].kind = list ? json_integer_value(json_array_get(list, (size_t)l)) == 0
-		                        : (l + 1) % each == 0;
+	m->kind[without].rope = (struct sr_rope){ .kind = SR_ROPE_NONE };
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		bool none = json_array_size(list) > 0 ? json_integer_value(json_array_get(list, (size_t)l)) == 0
+		                                      : (l + 1) % each == 0;
+
+		m->layer[l].kind = none ? without : !without;
+	}
 	return 0;
+}
+
+static int read_smollm3(struct opening *o)
+{
+	int rc = o->config ? model_must(o, "use_sliding_window", "false") : 0;
+
+	return rc ? rc : no_rope_kinds(o, 1);
+}
+
+/* Its layer_types repeat no_rope_layers: kind 1 are the layers in chunks. */
+static int llama4_types(struct opening *o)
+{
+	const json_t *types = model_ask(o, o->config, "layer_types");
+
+	for (int32_t l = 0; json_array_size(types) > 0 && l < o->m->n_layers; l++) {
+		const char *is = json_string_value(json_array_get(types, (size_t)l));
+		const char *right = o->m->layer[l].kind ? "chunked_attention" : "full_attention";
+
+		if (!is || strcmp(is, right) != 0)
+			return model_fail(o, -ENOTSUP, "layer_types[%d] is %.40s; %s would be right for no_rope_layers", l,
+			                  is ? is : "no string", right);
+	}
+	return 0;
+}
+
+/* Layers that rope turns attend in chunks, with norms after rope; the others to all, and their queries grow warmer.
+ * A GGUF has no key for most of it: these are llama.cpp's values, which it takes for 128 experts without norms. */
+static int read_llama4(struct opening *o)
+{
+	struct sr_model *m = o->m;
+	struct sr_attn *full = &m->kind[0], *chunks = &m->kind[1];
+	const json_t *heat = model_ask(o, o->config, "attn_temperature_tuning");
+	bool norms = o->config || m->experts.n != 128;
+	int32_t dense = m->d_ff, window = -1, rc;
+
+	chunks->chunk = full->heat_from = 8192;
+	if ((rc = no_rope_kinds(o, 0)) != 0 || (rc = llama4_types(o)) != 0 ||
+	    (rc = model_bool(o, (struct setting){ "", "use_qk_norm" }, &norms)) < 0 ||
+	    (o->config && (rc = model_int(o, (struct setting){ "", "attention_chunk_size" }, 1, 1 << 28,
+	                                  &chunks->chunk)) < 0) ||
+	    (o->config && (rc = model_int(o, (struct setting){ "", "floor_scale" }, 1, 1 << 28, &full->heat_from)) < 0) ||
+	    (o->config && (rc = model_int(o, (struct setting){ "", "intermediate_size_mlp" }, 1, 1 << 19, &dense)) < 0) ||
+	    (o->g && (rc = model_int(o, (struct setting){ "attention.sliding_window", "" }, 0, 0, &window)) < 0))
+		return rc;
+	chunks->qk_norm = norms ? SR_QK_BARE | SR_QK_LATE : 0;
+	full->heat_add = 1;
+	full->heat = o->g || json_is_true(heat) || json_number_value(heat) != 0 ? 0.1f : 0;
+	rc = full->heat != 0 ? model_float(o, (struct setting){ "", "attn_scale" }, 0, 100, &full->heat) : 0;
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		if (window == 0)                   /* neither chunks nor layers without rope */
+			m->layer[l].kind = 1;
+		if (m->layer[l].ffn == SR_GATED)
+			m->layer[l].d_ff = dense;
+	}
+	if (window == 0)
+		chunks->chunk = 0;
+	m->d_ff = dense > m->d_ff ? dense : m->d_ff;
+	return rc < 0 ? rc : 0;
 }
 
 /* Queries grow warmer with the position.  In a GGUF the magnitude of yarn has a key of its own. */
@@ -256,6 +317,8 @@ static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_ta
 	gemma3[] = "{" GEMMA_DEFAULTS "\"query_pre_attn_scalar\":256,\"sliding_window\":4096,\"rope_theta\":1e6,"
 		"\"vocab_size\":262208,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
 		"\"max_position_embeddings\":131072}",
+	llama4[] = "{\"interleave_moe_layer_step\":1,\"use_qk_norm\":true,\"attn_temperature_tuning\":true,"
+		"\"head_dim\":128}",
 	tied[] = "{\"tie_word_embeddings\":true}";
 
 const struct model_family model_families[] = {
@@ -321,6 +384,9 @@ const struct model_family model_families[] = {
 	  .windows = WINDOW_SOME, .full_each = 2, .experts = &experts_gpt_oss, .read = read_gpt_oss },
 	{ .class = "SeedOssForCausalLM", .type = "seed_oss", .gguf = "seed_oss", .has = UNTIED | MAY_FFN_BIAS | NO_O_BIAS | POST_IS_NORM2,
 	  .read = read_seed },
+	{ .class = "Llama4ForCausalLM", .type = "llama4_text", .gguf = "llama4", .has = UNTIED | LLAMA4_NAMES,
+	  .windows = WINDOW_CHUNKS, .pairs = true, .hf_pairs = true, .defaults = llama4, .experts = &experts_llama4,
+	  .read = read_llama4 },
 	{ .class = "HunYuanDenseV1ForCausalLM", .type = "hunyuan_v1_dense", .gguf = "hunyuan-dense",
 	  .has = UNTIED | QK_NORM | HUNYUAN_NAMES, .read = read_hunyuan },
 };

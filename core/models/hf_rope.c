@@ -81,8 +81,8 @@ static int hf_llama3(struct opening *o, const struct part *p, struct sr_rope *r)
 	if ((rc = sub_float(o, p, "low_freq_factor", 1e-3, 1e3, &r->low)) != 0 ||
 	    (rc = sub_float(o, p, "high_freq_factor", 1e-3, 1e3, &r->high)) != 0)
 		return rc;
-	if (r->high <= r->low)
-		return model_fail(o, -EINVAL, "%s.high_freq_factor must be above low_freq_factor", p->of);
+	if (r->high < r->low)
+		return model_fail(o, -EINVAL, "%s.high_freq_factor must not be below low_freq_factor", p->of);
 	return 0;
 }
 

@@ -46,12 +46,13 @@ enum {
 	MAY_FFN_BIAS = 1 << 19,        /* mlp_bias is read */
 	MAY_DRAFT = 1 << 20,           /* layers behind the last may be there, which only draft */
 	SINKS = 1 << 21,               /* a logit for each head that has no value */
+	LLAMA4_NAMES = 1 << 22,        /* Hugging Face names of the feed-forward part differ */
 };
 
 /* Which layers look back at a window only, as transformers' classes have it: none; all, unless
  * sliding_window is null; if use_sliding_window is true, those that layer_types names, else those from
- * max_window_layers up; all but every n-th, unless sliding_window is null. */
-enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED, WINDOW_SOME };
+ * max_window_layers up; all but every n-th, unless sliding_window is null; those that rope turns, in chunks. */
+enum windows { WINDOW_NEVER, WINDOW_ALL, WINDOW_ASKED, WINDOW_SOME, WINDOW_CHUNKS };
 
 /* How a Hugging Face directory stores gate and up if all experts are in one tensor. */
 enum layout {
@@ -79,7 +80,7 @@ enum {
 };
 struct model_experts { enum sr_score score; unsigned has; const struct expert_names *names; };
 extern const struct model_experts experts_llama, experts_mixtral, experts_qwen2, experts_qwen3, experts_olmoe,
-	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie;
+	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie, experts_llama4;
 
 struct opening;
 struct model_family {

@@ -144,7 +144,7 @@ static int window_kinds(struct opening *o)
 	struct sr_attn *kind = o->m->kind;
 	struct sr_rope second = kind[1].rope;
 	int32_t window = 0;
-	int rc = o->g ? gguf_windows(o, &window) : hf_windows(o, &window);
+	int rc = o->family->windows == WINDOW_CHUNKS ? 0 : o->g ? gguf_windows(o, &window) : hf_windows(o, &window);
 
 	kind[1] = kind[0];
 	kind[1].window = window;

@@ -105,14 +105,15 @@ static void choose_groups(const struct sr_experts *x, const float *v, int32_t *o
 static void choose(const struct sr_experts *x, struct routing *r, const float *logit, const float *bias,
                    int32_t *id, float *weight)
 {
-	float *s = r->scores, *v = s, most = 0, sum = 0;
+	float *s = r->scores, most = 0, sum = 0;
+	const float *v = x->before ? logit : s; /* a sigmoid near 1 makes equals of what is not */
 	int32_t *out = r->begin;
 
 	score(x, logit, s);
-	if (bias) {
-		v = s + x->n;
+	if (bias && !x->before) {
 		for (int32_t e = 0; e < x->n; e++)
-			v[e] = s[e] + bias[e];
+			s[x->n + e] = s[e] + bias[e];
+		v = s + x->n;
 	}
 	memset(out, 0, (size_t)x->n * sizeof(*out));
 	if (x->groups > 1)

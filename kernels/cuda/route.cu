@@ -145,7 +145,8 @@ static __device__ void read_scores(const struct choose_args &a, int32_t t, float
 	for (int i = 0; i < EACH; i++) {
 		int32_t e = lane + 32 * i;
 
-		value[i] = e >= n ? -INFINITY : score[i] + (a.bias ? a.bias[e] : 0);
+		value[i] = e >= n ? -INFINITY : a.c.before ? a.score[(size_t)t * (size_t)n + (size_t)e]
+		                              : score[i] + (a.bias ? a.bias[e] : 0);
 		value[i] = value[i] == value[i] ? value[i] : -INFINITY; /* NaN has no place in an order */
 		shared[e] = value[i];
 	}

@@ -278,6 +278,7 @@ static void test_ties(void **state)
 	struct sr_experts x = cases[0].x;
 	struct tiny *t = model_of(&cases[0]);
 	float logits[3][8] = { { 1, 2, 1, 2, 2, 0, 0, 0 }, { 0 }, { NAN, NAN, 1, NAN, NAN, NAN, NAN, NAN } };
+	float hot[8] = { 20, 30, 25, 40, 0, 0, 0, 0 };
 	struct routing *r;
 	struct drive d;
 
@@ -291,6 +292,11 @@ static void test_ties(void **state)
 	for (int j = 4; j < 6; j++)
 		assert_true(r->id[j] >= 0 && r->id[j] < 8 && isnan(r->weight[j]));
 	assert_true(r->id[4] != r->id[5]);
+	x.score = SR_SCORE_SIGMOID;                 /* of 20 and of 40 is 1: Llama 4 compares what it is of */
+	x.before = 1;
+	cpu_ops.put(&d.b->dev[0], P_SCORES, hot, 1);
+	cpu_ops.route(&d.b->dev[0], &x, NULL, 1);
+	assert_true(r->id[0] == 3 && r->id[1] == 1);
 	drive_close(&d);
 	tiny_destroy(t);
 }

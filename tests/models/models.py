@@ -132,9 +132,11 @@ add("ernie4.5-moe", "ernie4_5-moe", base("Ernie4_5_MoeForCausalLM", "ernie4_5_mo
     tie_word_embeddings=True, pad_token_id=0))
 add("llama4", "llama4", base("Llama4ForCausalLM", "llama4_text", num_hidden_layers=5, intermediate_size=64,
     intermediate_size_mlp=160, num_local_experts=8, num_experts_per_tok=1, interleave_moe_layer_step=2,
-    attention_chunk_size=8, attn_temperature_tuning=True, floor_scale=16, attn_scale=0.1, use_qk_norm=True,
+    attention_chunk_size=8192, attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1, use_qk_norm=True,
     no_rope_layers=[1, 1, 1, 0, 1], no_rope_layer_interval=4, attention_bias=False, rope_theta=500000.0,
     rope_scaling=None, pad_token_id=0), many="transposed")
+add("llama4-chunks", None, MODELS["llama4"]["config"] | {"attention_chunk_size": 8, "floor_scale": 16,
+    "use_qk_norm": False}, many="transposed")        # a GGUF has no keys for these
 
 # ---- a recurrent state ------------------------------------------------------------------------------
 

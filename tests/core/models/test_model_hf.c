@@ -185,8 +185,8 @@ static void test_bad_hf(void **state)
 	BAD_HF(-EINVAL, "beta_fast is no number", SCALING("\"type\":\"yarn\",\"beta_fast\":1e9"), NULL);
 	BAD_HF(-EINVAL, "attention_factor is no number", SCALING("\"type\":\"yarn\",\"attention_factor\":\"1\""),
 	       NULL);
-	BAD_HF(-EINVAL, "high_freq_factor must be "
-	       "above", SCALING("\"rope_type\":\"llama3\",\"high_freq_factor\":1"), NULL);
+	BAD_HF(-EINVAL, "high_freq_factor must "
+	       "not be below", SCALING("\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":2,\"high_freq_factor\":1"), NULL);
 	BAD_HF(-EINVAL, "rope scaling by "
 	       "4096", LLAMA "\"max_position_embeddings\":268435456,"
 	       "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4096},", NULL);
