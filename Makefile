@@ -43,10 +43,11 @@ MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
 HOST    := shmring/host.c shmring/object.c
+PAGE    := adapters/http/page/bytes.c
 
 slipringd_SRC     := $(call below,core) $(HOST) $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
-slipring-http_SRC := $(call below,adapters/http) $(TEXT) $(CLIENT) $(GROUND)
+slipring-http_SRC := $(call below,adapters/http) $(PAGE) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
 slipring_SRC      := $(call below,tools) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/kv/most.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
@@ -84,6 +85,16 @@ $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS) -fPIC -MMD -MP -c -o $@ $<
+
+# The page of slipring-http, as bytes.  Its scripts are joined in this order.
+PAGE_PARTS := $(addprefix adapters/http/page/,page.html page.css common.js talk.js page.js)
+$(BUILD)/$(PAGE): adapters/http/page/join.py $(PAGE_PARTS)
+	@mkdir -p $(@D)
+	$(call say,JOIN)
+	$(Q)python3 $< $(PAGE_PARTS) $@
+$(BUILD)/$(PAGE:.c=.o): $(BUILD)/$(PAGE)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
 EXACT  := -O3 -ffp-contract=off

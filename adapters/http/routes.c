@@ -11,6 +11,7 @@
 
 #include "core/instance/log.h"
 #include "dialect.h"
+#include "page/page.h"
 #include "request.h"
 #include "state.h"
 
@@ -21,8 +22,11 @@
 #define ORCA_BYTES 256                       /* the longest line of metrics_orca() */
 
 enum { GET = 1, POST = 2 };
-enum port { MAIN, METRICS, BOTH };           /* METRICS: of --metrics-port; the main one if that is not set */
+/* METRICS: of --metrics-port; the main one if that is not set.  PAGE: the main one, where it serves the page;
+ * if the route is not open, for the page's own origin alone. */
+enum port { MAIN, PAGE, METRICS, BOTH };
 
+static void get_root(struct api *a, struct exchange *x);
 static void get_health(struct api *a, struct exchange *x);
 static void get_live(struct api *a, struct exchange *x);
 static void get_version(struct api *a, struct exchange *x);
@@ -60,7 +64,8 @@ static const struct route {
 	{ "/detokenize", POST, false, true, true, MAIN, detokenize, NULL },
 	{ "/health", GET, true, false, false, BOTH, get_health, NULL },
 	{ "/v1/health", GET, true, false, false, BOTH, get_health, NULL },
-	{ "/", GET, true, false, false, MAIN, get_live, NULL },
+	{ "/", GET, true, false, false, MAIN, get_root, NULL },
+	{ "/ui", GET, true, false, false, PAGE, page_get, NULL },
 	{ "/api/hello", GET, true, false, false, MAIN, get_live, NULL },
 	{ "/live", GET, true, false, false, BOTH, get_live, NULL },
 	{ "/ping", GET | POST, true, false, false, BOTH, get_health, NULL },
@@ -226,6 +231,15 @@ static void get_live(struct api *a, struct exchange *x)
 {
 	(void)a;
 	exchange_reply(x, 200, NULL, asked_lines(x), "", 0);
+}
+
+/* The page; where it is not served, as get_live: clients ask whether anybody is here. */
+static void get_root(struct api *a, struct exchange *x)
+{
+	if (page_shown(a, x))
+		page_get(a, x);
+	else
+		get_live(a, x);
 }
 
 static void get_version(struct api *a, struct exchange *x)
@@ -440,6 +454,12 @@ static struct asked *keep(struct api *a, struct exchange *x, const struct http_r
 		return NULL;
 	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight, .allowed = allowed };
 	strcpy(q->lines, lines);
+	if (q->route < N_ROUTES && routes[q->route].port == PAGE) {
+		q->lines[0] = 0;                      /* whatever --allowed-origins says */
+		q->allowed = false;
+		if (!page_shown(a, x))
+			q->route = N_ROUTES;
+	}
 	exchange_set_ctx(x, q);
 	return q;
 }
@@ -480,6 +500,9 @@ static int check_head(struct api *a, struct exchange *x, const struct http_reque
 		exchange_skip_body(x);
 	if (q->preflight)
 		return 0;
+	if (route && route->port == PAGE && !route->open && !origin_own(r))
+		return problem_set(p, 403, "PermissionDeniedError", NULL,
+		                   "This is for the page of this server, not for pages of other origins.");
 	open = route && route->open && !http_header(r, "authorization") && !http_header(r, "x-api-key");
 	valid = !open && auth_check(a->auth, r, &q->right);
 	if (valid && auth_needed(a->auth))
@@ -526,7 +549,7 @@ static int check_port(const struct api *a, const struct asked *q, bool metrics, 
 {
 	enum port port = q->route < N_ROUTES ? routes[q->route].port : MAIN;
 
-	if (metrics && port == MAIN)
+	if (metrics && (port == MAIN || port == PAGE))
 		return problem_set(p, 404, "NotFoundError", NULL, "This port serves only /metrics, /health "
 		                                                  "and /live.");
 	if (!metrics && port == METRICS && a->cfg->metrics_port)

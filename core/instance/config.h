@@ -18,6 +18,7 @@
 enum config_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
 enum config_scope  { SCOPE_UID, SCOPE_TENANT, SCOPE_GLOBAL };
 enum config_runner { RUNNER_AUTO, RUNNER_GENERATE, RUNNER_POOLING };
+enum config_ui     { UI_OFF, UI_LOCAL, UI_ON };
 enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 #define CONFIG_LIST 16
@@ -81,6 +82,8 @@ struct config {
 	const char *host;                     /* 127.0.0.1 */
 	int      port;                        /* 8000; 0 = any, printed */
 	const char *uds;
+	enum config_ui ui;                    /* to whom the page is served; local: this machine */
+	bool     ui_knobs;                    /* without keys, the page on this machine may turn knobs */
 	const char *ready_file;               /* file to which the URL is written when READY */
 	const char *api_key[CONFIG_LIST];     /* default: VLLM_API_KEY and SLIPRING_API_KEY */
 	int      n_api_keys;

@@ -229,6 +229,11 @@ const struct option options[] = {
 	OPT("allowed-methods", TEXT, SERVER, H_, allowed_methods, "[\"*\"]", .help = "a JSON list, for CORS"),
 	OPT("allowed-headers", TEXT, SERVER, H_, allowed_headers, "[\"*\"]", .help = "a JSON list, for CORS"),
 	OPT("allow-credentials", YESNO, SERVER, H_, allow_credentials, "false", .help = "for CORS"),
+	OPT("ui", WORD, SERVER, H_, ui, "local", .choices = "off local on",
+	    .help = "the page at /: local: for browsers on this machine; on: for all who reach the port; off: none"),
+	OPT("ui-knobs", YESNO, SERVER, H_, ui_knobs, "false",
+	    .help = "without API keys: the page may turn knobs for browsers on this machine; with keys, those "
+	            "marked operator may"),
 	OPT("instance", TEXT, SERVER, D_ | H_, instance, "default",
 	    .help = "the name of this daemon, if several run on one machine"),
 	OPT("socket", TEXT, SERVER, D_ | H_, socket, NULL,

@@ -17,6 +17,7 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/v1/responses": ("POST", True, {"input": "a", "max_output_tokens": 1}, 200),
     "/v1/responses/input_tokens": ("POST", True, {"input": "a"}, 200),
     "/": ("GET", False, None, 200),
+    "/ui": ("GET", False, None, 200),
     "/api/hello": ("GET", False, None, 200),
     "/v1/models": ("GET", True, None, 200),
     "/v1/models/{model}": ("GET", True, None, 404),       # asked for a model that is not there

@@ -229,6 +229,14 @@ static bool own(const struct http_request *r, struct http_str origin)
 	       !strncasecmp(at + 3, host->s, host->n);
 }
 
+bool origin_own(const struct http_request *r)
+{
+	const struct http_str *origin = http_header(r, "origin"), *site = http_header(r, "sec-fetch-site");
+
+	return (!origin || own(r, *origin)) &&
+	       (!site || http_is(*site, "same-origin") || http_is(*site, "none"));
+}
+
 static uint64_t fnv1a(struct http_str s)
 {
 	uint64_t h = 0xcbf29ce484222325u;

@@ -31,4 +31,8 @@ void cors_free(struct cors *c);
 void cors_headers(struct cors *c, const struct http_request *r, bool preflight, char *lines, size_t cap);
 bool cors_preflight(const struct cors *c, const struct http_request *r);
 
+/* Does the request come from a page of this server, or from no page at all?  Browsers send Origin with
+ * requests that change something, and Sec-Fetch-Site with all. */
+bool origin_own(const struct http_request *r);
+
 #endif

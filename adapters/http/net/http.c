@@ -452,7 +452,8 @@ int http_chunks(struct http_chunks *c, char *buf, size_t n, size_t *out, size_t 
 const char *http_reason(int status)
 {
 	static const struct { int status; const char *reason; } table[] = {
-		{ 100, "Continue" }, { 200, "OK" }, { 204, "No Content" }, { 400, "Bad Request" },
+		{ 100, "Continue" }, { 200, "OK" }, { 204, "No Content" }, { 304, "Not Modified" },
+		{ 400, "Bad Request" },
 		{ 401, "Unauthorized" }, { 403, "Forbidden" }, { 404, "Not Found" },
 		{ 405, "Method Not Allowed" }, { 408, "Request Timeout" }, { 411, "Length Required" },
 		{ 413, "Request Entity Too Large" }, { 414, "Request-URI Too Long" },
