@@ -451,17 +451,17 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 	w = (struct sr_wire_request){
 		.flags = q.flags, .user_data = q.user_data, .max_tokens = q.max_tokens, .deadline = q.deadline,
 		.priority = q.priority, .n_top = (uint8_t)q.n_top, .n_prompt_top = (uint8_t)q.n_prompt_top,
-		.cache_salt = q.cache_salt, .tenant = q.tenant, .sampling = q.sampling,
+		.cache_salt = q.cache_salt, .tenant = q.tenant, .sampling = q.sampling, .n_answer = q.n_answer,
 	};
-	w.sampling.min_position = (int32_t)(q.n_prompt + q.min_tokens);
+	w.sampling.min_position = (int32_t)(q.n_prompt - q.n_answer + q.min_tokens);
 	memcpy(w.trace_id, q.trace_id, sizeof(w.trace_id));
 	memcpy(w.span_id, q.span_id, sizeof(w.span_id));
 	/* Only what does not fit the wire is refused here; the daemon judges the rest. */
 	bytes = spans_name(&w, &q);
-	if (!bytes || !q.n_prompt || q.n_top > SR_TOP_MAX || q.n_prompt_top > SR_TOP_MAX ||
+	if (!bytes || q.n_prompt <= q.n_answer || q.n_top > SR_TOP_MAX || q.n_prompt_top > SR_TOP_MAX ||
 	    q.sampling.min_position)
 		return -EINVAL;
-	if (q.n_prompt > c->model.context || q.max_tokens > c->model.context - q.n_prompt ||
+	if (q.n_prompt > c->model.context || q.max_tokens > c->model.context - (q.n_prompt - q.n_answer) ||
 	    bytes > c->model.arena)
 		return -EMSGSIZE;
 	if (q.flags & SR_GUIDED && !c->place)

@@ -374,7 +374,7 @@ static bool pooling_true(const struct host_config *cfg, const struct sr_shape *s
 	if (!(q->flags & SR_POOLED))
 		return !q->pool && !q->unit && !q->width && !q->place && !encoder;
 	if (q->flags & (SR_GUIDED | SR_PROMPT_LOGPROBS | SR_SEEDED) || q->max_tokens || q->n_top ||
-	    q->n_prompt_top || memcmp(&q->sampling, &none, sizeof(none)))
+	    q->n_prompt_top || q->n_answer || memcmp(&q->sampling, &none, sizeof(none)))
 		return false;
 	if (q->pool < SR_POOL_LAST || q->pool > SR_POOL_LOGITS || q->unit > 1 || q->place < 1 ||
 	    q->place > s->vectors || q->width > cfg->model.width || (logits && (q->width || q->unit || encoder)))
@@ -388,12 +388,15 @@ static bool pooling_true(const struct host_config *cfg, const struct sr_shape *s
 static bool request_true(const struct host_config *cfg, const struct sr_shape *s,
                          const struct sr_wire_request *q)
 {
-	uint32_t context = cfg->model.context, n_prompt = q->span[0].n;
+	uint32_t context = cfg->model.context, n_prompt = q->span[0].n - q->n_answer; /* without the answer */
 
 	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
 	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
 		return false;
 	if (!pooling_true(cfg, s, q) || (q->flags & SR_GUIDED && !(s->guides && q->max_tokens)))
+		return false;
+	if (q->n_answer && (q->n_answer >= q->span[0].n || q->n_answer >= q->max_tokens ||
+	    q->flags & SR_PROMPT_LOGPROBS))
 		return false;
 	if (n_prompt > context || q->max_tokens > context - n_prompt)
 		return false;

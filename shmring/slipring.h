@@ -101,7 +101,7 @@ struct sr_request {
 	uint64_t user_data;      /* comes back in every record; the daemon never reads it */
 	const int32_t *prompt;   /* [n_prompt] token ids */
 	uint32_t n_prompt;       /* 1 .. context */
-	uint32_t max_tokens;     /* 1 .. context-n_prompt; 0 with SR_POOLED, and allowed with
+	uint32_t max_tokens;     /* 1 .. context-n_prompt (+ n_answer); 0 with SR_POOLED, and allowed with
 	                            SR_PROMPT_LOGPROBS */
 	uint32_t min_tokens;     /* no end-of-sequence or stop id before this many tokens */
 	int32_t  priority;       /* lower goes first; 0 = normal.  Values below 0 need the daemon's
@@ -121,6 +121,13 @@ struct sr_request {
 	uint8_t  trace_id[16], span_id[8]; /* W3C trace context; all zero = none */
 	struct sr_pooling pooling; /* with SR_POOLED, which takes neither sampling nor alternatives, and of the
 	                            lists `allow` with SR_POOL_LOGITS alone */
+	uint32_t padding;        /* not read: it was padding before n_answer came */
+	uint32_t n_answer;       /* the last n_answer ids of `prompt` are answer already: the request goes on
+	                            where another one ended.  max_tokens and min_tokens count them, penalties
+	                            take them for answer, the first token that comes has this index, and so has
+	                            the first guide.  With the same seed the rest of the answer is the same.
+	                            0 .. n_prompt-1, below max_tokens; 0 with SR_POOLED and
+	                            SR_PROMPT_LOGPROBS */
 };
 
 /* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH
@@ -139,7 +146,8 @@ struct sr_end {
 	                            -EAGAIN, only if it named a
 	                            tenant: that tenant has its share of the queue.  Send it again
 	                            once a request of that tenant gets a token or its end */
-	uint32_t n_tokens;       /* in the answer; of a pooled request: elements of its vector */
+	uint32_t n_tokens;       /* in the answer, n_answer included; of a pooled request: elements of its
+	                            vector */
 	uint32_t computed;       /* prompt tokens computed; counted again after a preemption */
 	uint32_t cached;         /* prompt tokens found in the cache */
 	uint64_t queued, scheduled; /* when taken from the ring; when first planned */

@@ -32,7 +32,7 @@
  * kept by the daemon until then, in private memory; its mask stays in its place.  A mask place belongs to
  * the daemon from its record's publication until both that record and the request have been left.  One
  * for a request that is over, or that is not guided, is dropped.  Anything else that is wrong costs the
- * connection, because a guide has no answer.  Of a request, the tokens with a guide are 0 .. next - 1.
+ * connection, because a guide has no answer.  Of a request, the tokens with a guide are n_answer .. next - 1.
  * Of those not yet put into the token ring at most one has a guide other than SR_GUIDE_IS, and at most
  * SR_GUIDE_RUN have one of that kind: nobody can honestly know more.
  *
@@ -104,7 +104,7 @@ struct sr_span {
 	uint32_t n;                               /* at least 1, in units of its kind */
 };
 
-/* A request: 4 lines, so that a place is a shift away and 64 bytes are left to grow into.
+/* A request: 4 lines, so that a place is a shift away and 60 bytes are left to grow into.
  * Requests are few. */
 struct sr_wire_request {
 	uint32_t seq;
@@ -123,7 +123,8 @@ struct sr_wire_request {
 	struct sr_span span[SR_SPANS];            /* the prompt, then kinds in rising order */
 	struct sr_sampling sampling;
 	uint8_t  trace_id[16], span_id[8];
-	uint8_t  zero[64];
+	uint32_t n_answer;                        /* ids at the prompt's end that are answer already */
+	uint8_t  zero[60];
 };
 
 /* A cancel: 1 line.  Pings use this ring too, because it never waits. */

@@ -23,6 +23,7 @@ struct live {                         /* a request that the scheduler has */
 	bool     used, guided;
 	uint32_t place, n_vector;     /* pooled: the place of its vector, and elements put there; else 0 */
 	uint32_t n_prompt, max_tokens, n_tokens; /* n_tokens: of the answer so far */
+	uint32_t n_answer;            /* of the answer before this request: the index of its first token */
 	uint64_t queued, first, last;
 	uint64_t recorded;            /* its number in a recording; 0 = not recorded */
 	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */

@@ -44,8 +44,8 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 	if (i == c->free)
 		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
-	                    .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = now,
-	                    .guided = r->q.flags & SR_GUIDED, .place = r->q.place };
+	                    .n_prompt = r->n_prompt - r->q.n_answer, .n_answer = r->q.n_answer,
+	                    .max_tokens = r->q.max_tokens, .queued = now, .guided = r->q.flags & SR_GUIDED, .place = r->q.place };
 	c->n_guided += q->guided;
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
 	*b = i;
@@ -252,7 +252,8 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 	bool scored = e->kind == SCHED_SCORED;
 
 	host_token(c->conn, &(struct host_token){
-		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position : q->n_tokens,
+		.user_data = q->user_data, .id = e->id, .index = scored ? (uint32_t)e->position :
+		         q->n_answer + q->n_tokens,
 		.rank = (uint32_t)e->rank, .logprob = e->logprob, .kind = scored ? SR_PROMPT : SR_TOKEN,
 		.n_top = (uint32_t)e->n_top, .last = e->last, .top = (const struct sr_pair *)(const void *)e->top,
 	});
@@ -271,7 +272,7 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
                                               const struct sched_event *e)
 {
 	host_end(c->conn, q->user_data, &(struct sr_end){
-		.finish = e->finish, .n_tokens = q->place ? q->n_vector : q->n_tokens,
+		.finish = e->finish, .n_tokens = q->place ? q->n_vector : q->n_answer + q->n_tokens,
 		.computed = (uint32_t)e->computed, .cached = (uint32_t)e->cached,
 		.queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
 	}, (uint32_t)e->preempted, (q->guided ? SR_GUIDED : 0) | (q->place ? SR_POOLED : 0), q->place);
@@ -364,7 +365,7 @@ static void record_taken(struct clients *cl, struct client *c, int32_t i, const 
                          const struct sched_request *q)
 {
 	uint64_t number = record_request(cl->cfg.recorder, cl->now, q->salt, q->prompt, r->n_prompt,
-	                                 r->q.max_tokens);
+	                                 r->q.max_tokens - r->q.n_answer);
 
 	if (c->live[i].used)
 		c->live[i].recorded = number;

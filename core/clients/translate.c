@@ -153,7 +153,7 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 	const struct sr_sampling sampling = sampling_of(cl, q);
 	struct sched_request out = {
 		.prompt = r->list[SR_SPAN_PROMPT].word, .n_prompt = (int32_t)r->n_prompt,
-		.max_tokens = (int32_t)q->max_tokens, .min_position = sampling.min_position,
+		.n_answer = (int32_t)q->n_answer, .max_tokens = (int32_t)q->max_tokens, .min_position = sampling.min_position,
 		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,

@@ -11,7 +11,7 @@ static bool fits_batch(const struct sched *s, const struct sched_request *r)
 {
 	const struct sr_limits *lim = &s->cfg.limits;
 	int64_t words = (int64_t)r->n_words + (int64_t)lim->n_groups * lim->seq_blocks +
-			(r->history ? (int64_t)r->n_prompt + r->max_tokens : 0);
+			(r->history ? (int64_t)r->n_prompt - r->n_answer + r->max_tokens : 0);
 
 	return words + (int64_t)lim->n_groups * lim->rows <= lim->words &&
 	       word_chunks_for(r->n_words - r->cmd[0].n) <= s->word_chunks && (!r->score || lim->scores >= 1) &&
@@ -36,7 +36,8 @@ static void check_request(const struct sched *s, const struct sched_request *r)
 {
 	assert(r->n_prompt >= 1 && (r->pool ? r->max_tokens == 0 : r->max_tokens >= (r->score ? 0 : 1)));
 	assert(!r->pool || (r->n_vector >= 1 && !r->guided && !r->score && !r->history && !r->n_top));
-	assert((int64_t)r->n_prompt + r->max_tokens <= s->cfg.context);
+	assert(!r->n_answer || (r->n_answer > 0 && r->n_answer < r->n_prompt && r->n_answer < r->max_tokens && !r->score));
+	assert((int64_t)r->n_prompt - r->n_answer + r->max_tokens <= s->cfg.context);
 	assert(r->n_top <= SR_TOP_MAX && r->n_prompt_top <= SR_TOP_MAX);
 	for (int32_t i = 0; i < r->n_prompt; i++)
 		assert(r->prompt[i] >= 0 && r->prompt[i] < s->cfg.vocab);
@@ -54,7 +55,8 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 	*q = (struct seq){
 		.gen = gen, .slot = NONE, .heap_at = NONE, .client = s->client_queue[cq].client,
 		.tenant = s->client_queue[cq].tenant, .client_queue = cq, .user_data = r->user_data,
-		.n_prompt = r->n_prompt, .end = r->n_prompt + r->max_tokens,
+		.n_prompt = r->n_prompt - r->n_answer, .first = r->n_prompt,
+		.end = r->n_prompt - r->n_answer + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
 		.score = r->score, .history = r->history, .no_cache = r->no_cache, .guided = r->guided,

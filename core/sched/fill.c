@@ -643,8 +643,8 @@ static void count_prefix(struct sched *s, struct seq *q)
 		return;
 	q->looked_up = true;
 	s->cfg.counters->prefix_queries += (uint64_t)q->n_prompt;
-	s->cfg.counters->prefix_hits += (uint64_t)q->planned;
-	q->cached = q->planned;
+	q->cached = q->planned < q->n_prompt ? q->planned : q->n_prompt; /* an answer that goes on is no prompt */
+	s->cfg.counters->prefix_hits += (uint64_t)q->cached;
 }
 
 static int fill_admission(struct sched *s, struct fill *x)

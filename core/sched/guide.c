@@ -116,7 +116,7 @@ void guide_join(struct sched *s, struct seq *q)
 	s->n_free_guide--;
 	s->tenant[q->tenant].guides++;
 	g = &s->guide[q->guide];
-	*g = (struct guide){ .told = q->n_prompt, .choice = NONE, .in_time = GUIDE_TRUST, .doubt = 1 };
+	*g = (struct guide){ .told = q->have, .choice = NONE, .in_time = GUIDE_TRUST, .doubt = 1 };
 	s->masks.tag[place_of(q, 0)] = s->masks.tag[place_of(q, 1)] = SR_MASK_NO_TAG;
 }
 

@@ -53,7 +53,7 @@ struct seq {
 	int32_t  have;           /* ids held */
 	int32_t  known;          /* have, plus a placeholder for each sample in flight */
 	int32_t  end;            /* n_prompt + max_tokens */
-	int32_t  n_prompt;
+	int32_t  first;          /* position of the first token that it is given */
 	int32_t  reserved;       /* records set aside, without the one for the end */
 	int32_t  sent;           /* blocks of its table that the device knows */
 	uint8_t  n_top, cost;    /* alternatives with each token; records a token takes */
@@ -71,6 +71,7 @@ struct seq {
 	int32_t  n_cmds;
 	uint32_t begin[SCHED_BEGIN_WORDS]; /* the BEGIN's words */
 
+	int32_t  n_prompt;
 	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
 	uint8_t  n_prompt_top, prompt_cost;
 	bool     score, history, no_cache;

@@ -18,7 +18,7 @@ HOT void emit_result(struct sched *s, struct seq *q, const struct sr_result *o, 
 		.top = top,
 	};
 
-	if (position == q->n_prompt)
+	if (position == q->first)
 		seq_summary(q, &e);
 	s->port.emit(s->port.ctx, q->client, &e);
 }

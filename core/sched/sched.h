@@ -63,6 +63,8 @@ struct sched_request {
 	uint64_t user_data;       /* unique among live requests of one client */
 	const int32_t *prompt;    /* [n_prompt] */
 	int32_t  n_prompt, max_tokens;
+	int32_t  n_answer;        /* the last ids of the prompt are answer already, as those of a sequence that was
+	                             preempted; max_tokens counts them */
 	const struct sched_cmd *cmd; /* [n_cmds], BEGIN first */
 	const uint32_t *words;    /* [n_words]: of the commands, one after the other */
 	int32_t  n_cmds, n_words;
@@ -225,7 +227,8 @@ int  sched_admit(struct sched *s, void *client, uint64_t tenant,
 enum sched_room sched_guides_full(const struct sched *s, uint64_t tenant);
 uint32_t sched_guides_alone(uint32_t all);   /* how many of `all` a tenant gets that is alone */
 
-/* What the next tokens of an answer may be.  index 0 is the first token of the answer. */
+/* What the next tokens of an answer may be.  index 0 is the first token of the answer, and n_answer the first
+ * that is guided. */
 enum { SCHED_FORCED = 64 };   /* most ids of SR_GUIDE_IS that are not yet tokens */
 struct sched_guide {
 	int32_t index, kind, n;       /* enum sr_guide_kind */

@@ -134,6 +134,14 @@ static void give_guides(struct guides *g, void *client, uint64_t user_data, int3
 	}
 }
 
+/* Its answer goes on behind index `at` with another request, which has no guide yet. */
+static void guided_again(struct guides *g, int32_t at)
+{
+	g->told = at;
+	g->drawn = -1;
+	g->n_until = 0;
+}
+
 /* What the token at `index` must be, from as: *id; or SR_NO_ID, or SR_MISS if it has no guide. */
 static int32_t guided_id(const struct guides *g, int32_t index, struct sr_null_request *as, const int32_t *ids,
                          const struct sr_null_text *text)

@@ -125,7 +125,7 @@ static void check_end(struct request *r, const struct sched_event *e)
 		assert(r->max_tokens == 0 && r->scored == r->n_prompt - 1);
 	else
 		assert(e->finish < 0);
-	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt + r->guides->on);
+	assert(e->preempted >= 0 && e->cached >= 0 && e->cached < r->n_prompt + (r->guides->on || sim.goes_on));
 	if (e->finish > 0) {
 		assert(e->preempted || e->cached + e->computed == needed || (r->guides->on && e->last == 0));
 		assert(e->scheduled || needed == 0);

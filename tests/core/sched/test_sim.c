@@ -82,6 +82,7 @@ static struct sim {
 	const struct sr_backend_ops *ops;
 	bool     open;                  /* new requests may come */
 	bool     guided;                /* some of them are guided */
+	bool     goes_on;               /* some that are cancelled are asked again, from where they were */
 	bool     windows;               /* layers come in groups, most with windows */
 	int      load, slowness;
 	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since, guide_since; } watch[SEQS];
@@ -90,8 +91,10 @@ static struct sim {
 
 static int32_t sim_text[TEXTS][TEXT];
 static uint64_t total_ends[6];          /* stop, length, cancelled, late, others, without a guide or an id */
-static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken; } total;
+static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken;
+                uint64_t went_on, went_on_ids; } total;
 static volatile uint64_t seed_now;
+static bool go_on_from_here;            /* of the next play() */
 
 static uint32_t below(uint32_t n)
 {
@@ -192,7 +195,7 @@ static void make_rest(struct request *r)
 static int admit(struct client *c, uint64_t tenant, const struct request *r)
 {
 	struct sched_request q = {
-		.user_data = r->user_data, .prompt = r->ids, .n_prompt = r->n_prompt,
+		.user_data = r->user_data, .prompt = r->ids, .n_prompt = r->n, .n_answer = r->n - r->n_prompt,
 		.max_tokens = r->max_tokens,
 		.salt = below(8) == 0, .deadline = r->deadline,
 		.priority = below(5) ? 0 : between(-1, 1), .n_top = (uint8_t)r->n_top,
@@ -265,6 +268,34 @@ static struct client *new_client(uint64_t tenant)
 	return c;
 }
 
+/* A request is cut and goes on from its ids, as when its daemon died: what comes must be what would have come. */
+static void cut(struct client *c)
+{
+	uint64_t tenant = c->habit == GATEWAY ? below(4) : c->tenant;
+	struct request *r = NULL;
+
+	for (uint32_t i = 0, from = below(LIVE); i < LIVE && !r; i++) {
+		r = &c->r[(from + i) % LIVE];
+		if (!r->live || r->score || r->n == r->n_prompt)
+			r = NULL;
+	}
+	if (!r || sched_full(sim.s, c, tenant, r->n, 0))
+		return;
+	sched_cancel(sim.s, c, r->user_data);
+	if (r->guides->on)
+		guided_again(r->guides, r->n - r->n_prompt);
+	r->user_data = sim.next_user_data++;
+	r->live = true;
+	c->n_live++;
+	if (admit(c, tenant, r)) {
+		r->live = false;
+		c->n_live--;
+		return;
+	}
+	total.went_on++;
+	total.went_on_ids += (uint64_t)(r->n - r->n_prompt);
+}
+
 static void act(void *ctx)
 {
 	(void)ctx;
@@ -283,6 +314,8 @@ static void act(void *ctx)
 		sched_cancel(sim.s, c, r->live ? r->user_data : UINT64_MAX);
 		assert(!r->live);
 	}
+	if (sim.goes_on && sim.open && below(4) == 0)
+		cut(c);
 	if (below(c->habit == DYING ? 30 : 400) == 0) {
 		struct client *gone = c;
 
@@ -387,6 +420,7 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 	memset(&sim, 0, sizeof(sim));
 	sim.guided = with_guides;
 	sim.windows = with_windows;
+	sim.goes_on = go_on_from_here;
 	sim.rng = seed * 0x2545f4914f6cdd1du;
 	sim.now = 1000;
 	sim.next_user_data = 1;
@@ -653,10 +687,29 @@ static void test_window_seeds(void **state)
 	assert_int_equal(total_ends[4], 0);
 }
 
+/* The same with answers that are cut and go on, guided ones and windows among them. */
+static void test_seeds_that_go_on(void **state)
+{
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS / 4;
+
+	(void)state;
+	memset(total_ends, 0, sizeof(total_ends));
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		go_on_from_here = true;
+		play(seed, STEPS, seed % 2 == 0, seed % 4 == 1);
+	}
+	go_on_from_here = false;
+	printf("%ju seeds with answers that go on: %ju of them, after %ju ids\n", n, total.went_on, total.went_on_ids);
+	if (n >= 20)
+		assert_true(total.went_on > 300 && total.went_on_ids > 2000);
+	assert_int_equal(total_ends[4], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds),
-					    cmocka_unit_test(test_window_seeds) };
+					    cmocka_unit_test(test_window_seeds), cmocka_unit_test(test_seeds_that_go_on) };
 
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
