@@ -6,8 +6,6 @@
 #include "refuse.h"
 #include "shape.h"
 
-#define UNIT 64                  /* columns of the feed-forward, rows of the vocabulary */
-
 static int32_t larger(int32_t a, int32_t b)
 {
 	return a > b ? a : b;
@@ -21,41 +19,36 @@ static struct rank_part deal(int32_t n, int32_t i, int32_t parts)
 	return (struct rank_part){ from, to - from };
 }
 
-/* The same in whole units; the last unit may be short. */
-static struct rank_part deal_units(int32_t n, int32_t unit, int32_t i, int32_t parts)
+struct rank_part shape_deal(int32_t n, int32_t unit, int32_t rank, int32_t world)
 {
-	struct rank_part p = deal((n + unit - 1) / unit, i, parts);
+	struct rank_part p = deal((n + unit - 1) / unit, rank, world);
 	int32_t from = p.from * unit, to = (p.from + p.n) * unit;
 
 	return (struct rank_part){ from, (to < n ? to : n) - from };
 }
 
-/* Up to as many ranks as KV heads: each has some KV heads with all their query heads.  More ranks: some
- * share a KV head, and its query heads are dealt among them. */
-static void deal_heads(struct rank_shape *s, int32_t i, const struct sr_attn *kind, int32_t rank,
-                       int32_t world)
+void shape_heads(const struct sr_attn *kind, int32_t rank, int32_t world, struct rank_part *q,
+                 struct rank_part *kv)
 {
 	int32_t each = kind->n_heads / kind->n_kv_heads, g = 0;
-	struct rank_part kv = deal(kind->n_kv_heads, rank, world), ranks, q;
+	struct rank_part ranks;
 
-	if (world <= kind->n_kv_heads) {
-		q = (struct rank_part){ kv.from * each, kv.n * each };
-	} else {
-		for (ranks = deal(world, g, kind->n_kv_heads); ranks.from + ranks.n <= rank; )
-			ranks = deal(world, ++g, kind->n_kv_heads);
-		kv = (struct rank_part){ g, 1 };
-		q = deal(each, rank - ranks.from, ranks.n);
-		q.from += g * each;
-	}
-	s->kind[i].heads = q;
-	s->kind[i].kv_heads = kv;
+	*kv = deal(kind->n_kv_heads, rank, world);
+	*q = (struct rank_part){ kv->from * each, kv->n * each };
+	if (world <= kind->n_kv_heads)
+		return;
+	for (ranks = deal(world, g, kind->n_kv_heads); ranks.from + ranks.n <= rank; )
+		ranks = deal(world, ++g, kind->n_kv_heads);
+	*kv = (struct rank_part){ g, 1 };
+	*q = deal(each, rank - ranks.from, ranks.n);
+	q->from += g * each;
 }
 
 struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world)
 {
 	int32_t group = y->down.group > 0 ? y->down.group : 1;
 
-	return deal_units(y->d_ff, (UNIT + group - 1) / group * group, rank, world);
+	return shape_deal(y->d_ff, (SHAPE_UNIT + group - 1) / group * group, rank, world);
 }
 
 int32_t shape_window(const struct sr_attn *kind)
@@ -119,13 +112,13 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	assert(world >= 1 && rank >= 0 && rank < world);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		const struct sr_attn *kind = &m->kind[i];
-		const struct rank_part *q = &out->kind[i].heads, *kv = &out->kind[i].kv_heads;
+		struct rank_part *q = &out->kind[i].heads, *kv = &out->kind[i].kv_heads;
 
 		if (!same_heads(kind, first))
 			return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d in some layers, "
 				"%d, %d and %d in others: they must be the same in all", first->n_heads,
 				first->n_kv_heads, first->head_dim, kind->n_heads, kind->n_kv_heads, kind->head_dim);
-		deal_heads(out, i, kind, rank, world);
+		shape_heads(kind, rank, world, q, kv);
 		least = q->n < least ? q->n : least;
 		attended = larger(attended, q->n * kind->head_dim);
 		qkv = larger(qkv, (q->n + 2 * kv->n) * kind->head_dim);
@@ -136,7 +129,7 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 		least = p.n < least ? p.n : least;
 		ff = larger(ff, p.n);
 	}
-	out->vocab = deal_units(m->n_vocab, UNIT, rank, world);
+	out->vocab = shape_deal(m->n_vocab, SHAPE_UNIT, rank, world);
 	if (out->vocab.n < 1 || least < 1)
 		return refuse(-ENOTSUP, err, errlen, "%d ranks are too many: rank %d would hold no query head, no "
 			"part of the feed-forward or no part of the vocabulary", world, rank);

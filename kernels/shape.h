@@ -2,14 +2,14 @@
  *
  * Ranks divide a model in whole units, so shares may be uneven and none is padded:
  *
- *	q, o          query heads, with the KV heads that they read
+ *	q             query heads, with the KV heads that they read
  *	k, v, cache   KV heads; with more ranks than KV heads several ranks hold a copy of one
- *	gate, up, down    runs of 64 columns, or whole groups of down's scales
+ *	gate, up      runs of 64 columns, or whole groups of down's scales
+ *	o, down       runs of 32 columns of their outputs
  *	embed, head   runs of 64 rows of the vocabulary
  *	norms, X      whole on every rank
  *
- * Pure functions of their arguments; nothing else decides who holds what.  Core opens one rank so
- * far, which holds all.
+ * Pure functions of their arguments; nothing else decides who holds what.  share.h cuts the tensors.
  */
 #ifndef SR_SHAPE_H
 #define SR_SHAPE_H
@@ -23,6 +23,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define SHAPE_UNIT 64            /* columns of the feed-forward, rows of the vocabulary */
 
 struct rank_part { int32_t from, n; };      /* of the whole model's: from .. from+n-1 */
 
@@ -43,6 +45,14 @@ int32_t shape_window(const struct sr_attn *kind);
  * places of the largest group, or -EINVAL if the groups are not for this model: a layer is in no group, or a
  * group has no layer. */
 int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struct sr_limits *l);
+
+/* The part of n things that a rank has, in whole units; the last unit may be short. */
+struct rank_part shape_deal(int32_t n, int32_t unit, int32_t rank, int32_t world);
+
+/* Up to as many ranks as KV heads: each has some KV heads with all their query heads.  More ranks: some
+ * share a KV head, and its query heads are dealt among them. */
+void shape_heads(const struct sr_attn *kind, int32_t rank, int32_t world, struct rank_part *q,
+                 struct rank_part *kv);
 
 /* Columns of gate and up, which are inputs of down. */
 struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world);

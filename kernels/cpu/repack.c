@@ -74,23 +74,22 @@ const char *repack_refuses(const struct sr_tensor *t)
 {
 	struct sr_stored s = sr_stored_of(t, 0);
 	int32_t group = group_of(t);
-	uint64_t groups, words = ((uint64_t)t->n + 7) / 8;
+	uint64_t groups, n = stored_outputs(t), words = (n + 7) / 8;
 
 	if (!is_4bit(t->type))
 		return moved_refuses(t);
-	if (t->outputs || t->transposed)
+	if (t->transposed || (t->outputs && (t->step != 1 || t->first < 0 || t->first + (int64_t)t->n > t->outputs)))
 		return "its outputs alternate or are transposed";
 	if (s.index.bytes)
 		return "its inputs are grouped out of order (act-order)";
 	if (group < GROUP || group % GROUP || t->k % group)
 		return "its groups must be a multiple of 32 weights, all of one size";
-	if (t->n % 8 && t->type != SR_CT4)
+	if (n % 8 && t->type != SR_CT4)
 		return "its outputs must be a multiple of 8";
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
 	groups = (uint64_t)(t->k / group);
-	if (s.data.bytes != (uint64_t)t->n * (uint64_t)t->k / 2 ||
-	    s.scale.bytes != groups * (uint64_t)t->n * scale_bytes(t) ||
+	if (s.data.bytes != n * (uint64_t)t->k / 2 || s.scale.bytes != groups * n * scale_bytes(t) ||
 	    (s.zero.bytes ? s.zero.bytes != groups * words * 4 : t->type != SR_CT4))
 		return "its parts are not as long as its shape says";
 	return NULL;
@@ -104,10 +103,11 @@ static int32_t place(int32_t type, int32_t c)
 	return type == SR_AWQ4 ? awq[c % 8] : c % 8;
 }
 
+/* Of the 4-bit kinds c is the number among the stored outputs. */
 static float scale_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
 {
 	size_t groups = (size_t)(t->k / group_of(t));
-	size_t at = t->type == SR_CT4 ? (size_t)c * groups + (size_t)g : (size_t)g * (size_t)t->n + (size_t)c;
+	size_t at = t->type == SR_CT4 ? (size_t)c * groups + (size_t)g : (size_t)g * stored_outputs(t) + (size_t)c;
 	const uint8_t *p = a->scale + at * scale_bytes(t);
 	uint32_t u = 0;
 
@@ -118,7 +118,7 @@ static float scale_of(const struct sr_tensor *t, const struct apart *a, int32_t 
 
 static uint32_t zero_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
 {
-	size_t groups = (size_t)(t->k / group_of(t)), words = (size_t)t->n / 8;
+	size_t groups = (size_t)(t->k / group_of(t)), words = stored_outputs(t) / 8;
 	size_t at = t->type == SR_CT4 ? (size_t)(c / 8) * groups + (size_t)g
 	                              : (size_t)g * words + (size_t)(c / 8);
 	uint32_t z = a->zero ? nibble(word_at(a->zero, at), place(t->type, c)) : 8;
@@ -129,7 +129,7 @@ static uint32_t zero_of(const struct sr_tensor *t, const struct apart *a, int32_
 /* Weights k0 .. k0+31 of output c. */
 static void quants(const struct sr_tensor *t, const struct apart *a, int32_t k0, int32_t c, uint8_t q[GROUP])
 {
-	size_t n = (size_t)t->n, k = (size_t)k0;
+	size_t n = stored_outputs(t), k = (size_t)k0;
 
 	for (int32_t i = 0; i < GROUP; i++) {
 		if (t->type == SR_AWQ4)
@@ -192,7 +192,7 @@ void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first
 	}
 	for (int32_t k = 0; k < t->k && is_4bit(t->type); k += GROUP)
 		for (int32_t i = 0; i < n; i++) {
-			int32_t c = first + i, g = k / group_of(t);
+			int32_t c = (t->outputs ? t->first : 0) + first + i, g = k / group_of(t);
 			uint8_t *to = rows + (size_t)i * row_bytes + (size_t)(k / GROUP) * ROW, q[GROUP];
 			float s = scale_of(t, a, g, c);
 			uint16_t d = f16_of_f32(s), m = f16_of_f32(-s * (float)zero_of(t, a, g, c));
