@@ -115,11 +115,13 @@ static void on_signal(void *ctx, int sig)
 /* Lock the run directory: it has one daemon.  The kernel releases the lock when the process ends. */
 static int take_run_dir(struct daemon *d)
 {
-	char path[4200];
+	char path[4200], name[CONFIG_INSTANCE];
+	struct config mine;               /* with the instance of our rank */
 
-	if (config_run_dir(d->cfg.instance, d->run_dir, sizeof(d->run_dir)) < 0) {
+	config_replica(&d->cfg, 0, &mine, name);
+	if (config_run_dir(mine.instance, d->run_dir, sizeof(d->run_dir)) < 0) {
 		snprintf(d->err, sizeof(d->err), "--instance %s: not a usable name (letters, digits, - _ .)",
-		         d->cfg.instance);
+		         mine.instance);
 		return fail(d, "cannot start");
 	}
 	if (config_make_run_dir(d->run_dir, d->err, sizeof(d->err)) < 0)
@@ -132,7 +134,7 @@ static int take_run_dir(struct daemon *d)
 		         "%s: %s", path, strerror(errno));
 		return fail(d, "cannot start");
 	}
-	if (config_socket(&d->cfg, d->ring_socket.path, sizeof(d->ring_socket.path)) < 0) {
+	if (config_socket(&mine, d->ring_socket.path, sizeof(d->ring_socket.path)) < 0) {
 		snprintf(d->err, sizeof(d->err), "the socket's path is too long");
 		return fail(d, "cannot start");
 	}

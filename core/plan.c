@@ -315,7 +315,8 @@ static int64_t kv_budget(struct planning *p)
 {
 	const struct config *c = p->cfg;
 	const struct sr_need *n = &p->out->need;
-	double share = c->gpu_memory_utilization, want = (double)n->total * share;
+	const int sharing = p->cpu ? c->data_parallel_size : 1; /* replicas share the memory of the CPUs */
+	double share = c->gpu_memory_utilization, want = (double)n->total * share / sharing;
 	int64_t left;
 
 	if (c->num_gpu_blocks_override)
@@ -323,7 +324,7 @@ static int64_t kv_budget(struct planning *p)
 	if (c->kv_cache_memory_bytes)
 		return c->kv_cache_memory_bytes;
 	if (p->cpu && !c->gpu_memory_utilization_given)
-		return min64(KV_DEFAULT, n->avail / 4);
+		return min64(KV_DEFAULT, n->avail / 4 / sharing);
 	if ((double)n->avail < want)
 		return fail(p, -ENOMEM, "Free memory on device %s (%.2f/%.2f GiB) on startup is less than "
 		            "desired GPU memory utilization (%g, %.2f GiB). Decrease GPU memory utilization "

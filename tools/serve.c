@@ -1,15 +1,20 @@
-/* serve.c - slipring serve: runs daemon and adapter in the foreground, as one service.
+/* serve.c - slipring serve: runs daemons and adapter in the foreground, as one service.
  *
- * Both children get all arguments; each reads those that concern it.  They report to this process by
- * sd_notify.  So the adapter starts when the daemon is ready, and the port opens when requests can be
+ * All children get all arguments; each reads those that concern it.  They report to this process by
+ * sd_notify.  So the adapter starts when every daemon is ready, and the port opens when requests can be
  * answered.  A watchdog ping is passed on when every child has sent one since the last, so the service
- * manager sees when either hangs.  A signal goes to both, and they drain.  When one ends, the other is
- * stopped, and this process exits with the code of the one that ended first.
+ * manager sees when one hangs.  A signal goes to all, and they drain.
+ *
+ * There is one daemon, or --data-parallel-size of them.  When the only daemon or the adapter ends, the others
+ * are stopped, and this process exits with the code of the one that ended first.  One of several daemons is
+ * started again, at first at once and then a second after its last start.  DEATHS_MAX deaths in a row end
+ * everything: those of daemons that were not ready for STEADY_NS.
  */
 #include <errno.h>
 #include <limits.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,28 +31,56 @@
 #include "core/instance/config.h"
 #include "core/instance/log.h"
 #include "core/instance/notify.h"
+#include "serve.h"
+#include "shmring/clock.h"
 
-enum { DAEMON, ADAPTER, N_CHILDREN };
-static const char *const program[N_CHILDREN] = { "slipringd", "slipring-http" };
+#define SECOND     1000000000ull
+#define STEADY_NS  (10 * SECOND)
+#define DEATHS_MAX 5
+
+struct child {
+	const char *program;
+	char name[16];                /* in log lines: "slipringd 3" */
+	int rank;                     /* of a daemon among several; -1: the only one, or the adapter */
+	pid_t pid;                    /* 0 = not running */
+	bool fed;                     /* it has pinged since our last ping */
+	uint64_t start, ready;        /* times; ready 0: not since its last start */
+	int deaths;                   /* in a row */
+};
 
 struct serve {
 	int argc;
-	char **argv;
+	char **argv;                  /* [argc], and room for SERVE_WORDS more */
 	char notify[64];              /* our socket's abstract name, with its @ */
 	int notify_fd, signal_fd;
-	pid_t pid[N_CHILDREN];        /* 0 = not running */
 	bool watched;                 /* our service manager expects watchdog pings */
-	bool fed[N_CHILDREN];         /* this child has pinged since our last ping */
 	bool stopping;
-	int code;                     /* exit code of the child that ended first */
+	int code;                     /* exit code of the child that ended everything */
+	int n_daemons;
+	struct child adapter, daemon[SERVE_DAEMONS];
 };
 
+/* The words and the place of one of several daemons: its rank, its CPUs and its GPUs. */
+static char **words_of(struct serve *s, const struct child *c)
+{
+	static char flag[] = "--data-parallel-rank", rank[16];
+
+	if (c->rank < 0)
+		return s->argv;
+	snprintf(rank, sizeof(rank), "%d", c->rank);
+	serve_place(c->rank, s->n_daemons);
+	s->argv[s->argc] = flag;
+	s->argv[s->argc + 1] = rank;
+	s->argv[s->argc + 2] = NULL;
+	return s->argv;
+}
+
 /* Run the child program beside this one.  An installed slipringd may also be found by PATH. */
-static void run_child(struct serve *s, int which, const sigset_t *mask)
+static void run_child(struct serve *s, const struct child *c, const sigset_t *mask)
 {
 	char path[PATH_MAX + 32], self[16];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-	char *slash;
+	char **argv = words_of(s, c), *slash;
 
 	setpgid(0, 0);                        /* Ctrl-C reaches this process, which passes it on once */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);     /* the children end even if this process is killed */
@@ -58,39 +91,60 @@ static void run_child(struct serve *s, int which, const sigset_t *mask)
 		setenv("WATCHDOG_PID", self, 1);  /* it held our own pid */
 	else
 		unsetenv("WATCHDOG_USEC");
-	s->argv[0] = (char *)(uintptr_t)program[which];
+	argv[0] = (char *)(uintptr_t)c->program;
 	if (n > 0) {
 		path[n] = 0;
 		if ((slash = strrchr(path, '/'))) {
-			strcpy(slash + 1, program[which]);
-			execv(path, s->argv);
+			strcpy(slash + 1, c->program);
+			execv(path, argv);
 		}
 	}
-	execvp(program[which], s->argv);
-	log_error("%s cannot be started: %s; it must be beside slipring or in PATH", program[which],
+	execvp(c->program, argv);
+	log_error("%s cannot be started: %s; it must be beside slipring or in PATH", c->program,
 	          strerror(errno));
 	_exit(127);
 }
 
-static int start_child(struct serve *s, int which, const sigset_t *mask)
+static int start_child(struct serve *s, struct child *c, const sigset_t *mask)
 {
 	pid_t pid = fork();
 
 	if (pid == 0)
-		run_child(s, which, mask);
+		run_child(s, c, mask);
+	c->start = sr_now();
+	c->ready = 0;
+	c->fed = false;
 	if (pid < 0) {
-		log_error("%s cannot be started: %s", program[which], strerror(errno));
+		log_error("%s cannot be started: %s", c->name, strerror(errno));
 		return -errno;
 	}
-	s->pid[which] = pid;
+	c->pid = pid;
 	return 0;
 }
 
-static void pass_on(const struct serve *s, int sig)
+/* The i-th child; NULL past the last. */
+static struct child *child(struct serve *s, int i)
 {
-	for (int i = 0; i < N_CHILDREN; i++)
-		if (s->pid[i])
-			kill(s->pid[i], sig);
+	return i < s->n_daemons ? &s->daemon[i] : i == s->n_daemons ? &s->adapter : NULL;
+}
+
+static struct child *child_of(struct serve *s, pid_t pid)
+{
+	struct child *c;
+
+	for (int i = 0; (c = child(s, i)); i++)
+		if (pid && c->pid == pid)
+			return c;
+	return NULL;
+}
+
+static void pass_on(struct serve *s, int sig)
+{
+	struct child *c;
+
+	for (int i = 0; (c = child(s, i)); i++)
+		if (c->pid)
+			kill(c->pid, sig);
 }
 
 static void stop_all(struct serve *s)
@@ -99,18 +153,34 @@ static void stop_all(struct serve *s)
 	pass_on(s, SIGTERM);
 }
 
-static void feed(struct serve *s, int which)
+static void feed(struct serve *s, struct child *fed)
 {
-	s->fed[which] = true;
-	for (int i = 0; i < N_CHILDREN; i++)
-		if (s->pid[i] && !s->fed[i])
+	struct child *c;
+
+	fed->fed = true;
+	for (int i = 0; (c = child(s, i)); i++)
+		if (c->pid && !c->fed)
 			return;
-	memset(s->fed, 0, sizeof(s->fed));
+	for (int i = 0; (c = child(s, i)); i++)
+		c->fed = false;
 	notify_send("WATCHDOG=1");
 }
 
-/* Take a child's datagram, if there is one.  The daemon's READY starts the adapter.  Other messages go on to
- * our service manager, but READY and RELOADING only if they are the adapter's. */
+/* The adapter starts when all daemons are ready. */
+static void daemon_ready(struct serve *s, struct child *c, const sigset_t *mask)
+{
+	c->ready = sr_now();
+	for (int i = 0; i < s->n_daemons; i++)
+		if (!s->daemon[i].ready)
+			return;
+	if (s->adapter.pid || s->stopping || start_child(s, &s->adapter, mask) == 0)
+		return;
+	s->code = 1;
+	stop_all(s);
+}
+
+/* Take a child's datagram, if there is one.  Messages other than READY go on to our service manager,
+ * RELOADING only if it is the adapter's; the state of one of several daemons is none of ours. */
 static bool on_notify(struct serve *s, const sigset_t *mask)
 {
 	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
@@ -118,27 +188,25 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
 	                    .msg_controllen = sizeof(control) };
 	ssize_t n = recvmsg(s->notify_fd, &m, MSG_DONTWAIT);
-	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
 	struct ucred who = { 0 };
+	struct child *c;
 
-	if (!c || c->cmsg_type != SCM_CREDENTIALS)
+	if (!h || h->cmsg_type != SCM_CREDENTIALS)
 		return n >= 0;
-	memcpy(&who, CMSG_DATA(c), sizeof(who));
+	memcpy(&who, CMSG_DATA(h), sizeof(who));
 	text[n] = 0;
-	if (!who.pid || (who.pid != s->pid[DAEMON] && who.pid != s->pid[ADAPTER]))
+	c = child_of(s, who.pid);
+	if (!c)
 		return true;
-	if (!strcmp(text, "WATCHDOG=1")) {
-		feed(s, who.pid == s->pid[ADAPTER] ? ADAPTER : DAEMON);
-	} else if (who.pid == s->pid[DAEMON] && strstr(text, "READY=1") && !s->pid[ADAPTER] && !s->stopping) {
-		if (start_child(s, ADAPTER, mask) < 0) {
-			s->code = 1;
-			stop_all(s);
-		}
-	} else if (who.pid == s->pid[ADAPTER]) {
+	if (!strcmp(text, "WATCHDOG=1"))
+		feed(s, c);
+	else if (c == &s->adapter)
 		notify_send(text);                /* the adapter's READY is also ours */
-	} else if (who.pid == s->pid[DAEMON] && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1")) {
+	else if (strstr(text, "READY=1") && !c->ready)
+		daemon_ready(s, c, mask);
+	else if (s->n_daemons == 1 && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1"))
 		notify_send(text);
-	}
 	return true;
 }
 
@@ -148,26 +216,75 @@ static void hear(struct serve *s, const sigset_t *mask)
 		;
 }
 
+/* A child ended by itself.  True: it is to be started again. */
+static bool again(struct serve *s, struct child *c, int status)
+{
+	bool steady = c->ready && sr_now() - c->ready >= STEADY_NS;
+
+	if (WIFSIGNALED(status))
+		log_error("%s was ended by signal %d (%s)", c->name, WTERMSIG(status),
+		          strsignal(WTERMSIG(status)));
+	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
+	if (c->rank < 0 || !s->adapter.pid)
+		return false;
+	if (WIFEXITED(status) && !WEXITSTATUS(status) && c->ready)
+		c->deaths = 0;                    /* somebody stopped it: a restart is wanted */
+	else
+		c->deaths = steady ? 1 : c->deaths + 1;
+	if (c->deaths < DEATHS_MAX) {
+		log_warn("%s is started again; the other daemons serve meanwhile", c->name);
+		return true;
+	}
+	log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);
+	return false;
+}
+
 static void on_child(struct serve *s, const sigset_t *mask)
 {
+	struct child *c;
 	int status;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		hear(s, mask);                    /* read its last messages while its pid is known */
-		for (int i = 0; i < N_CHILDREN; i++) {
-			if (pid != s->pid[i])
-				continue;
-			s->pid[i] = 0;
-			if (s->stopping)
-				continue;
-			s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-			if (WIFSIGNALED(status))
-				log_error("%s was ended by signal %d (%s)", program[i], WTERMSIG(status),
-				          strsignal(WTERMSIG(status)));
-			stop_all(s);
-		}
+		c = child_of(s, pid);
+		if (!c)
+			continue;
+		c->pid = 0;
+		if (s->stopping || again(s, c, status))
+			continue;
+		s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		stop_all(s);
 	}
+}
+
+/* Start daemons that died, each at most once a second.  Returns the ms until the next start; -1: none waits. */
+static int restart(struct serve *s, const sigset_t *mask)
+{
+	uint64_t now = sr_now(), wait, next = UINT64_MAX;
+
+	for (int i = 0; i < s->n_daemons && !s->stopping; i++) {
+		struct child *c = &s->daemon[i];
+
+		if (c->pid)
+			continue;
+		wait = c->start + SECOND > now ? c->start + SECOND - now : 0;
+		if (!wait && start_child(s, c, mask) < 0)
+			wait = SECOND;
+		if (wait && wait < next)
+			next = wait;
+	}
+	return next == UINT64_MAX ? -1 : (int)(next / 1000000) + 1;
+}
+
+static bool running(struct serve *s)
+{
+	struct child *c;
+
+	for (int i = 0; (c = child(s, i)); i++)
+		if (c->pid)
+			return true;
+	return false;
 }
 
 static int supervise(struct serve *s, const sigset_t *mask)
@@ -175,8 +292,8 @@ static int supervise(struct serve *s, const sigset_t *mask)
 	struct pollfd p[2] = { { s->notify_fd, POLLIN, 0 }, { s->signal_fd, POLLIN, 0 } };
 	struct signalfd_siginfo si;
 
-	while (s->pid[DAEMON] || s->pid[ADAPTER]) {
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+	while (running(s)) {
+		if (poll(p, 2, restart(s, mask)) < 0 && errno != EINTR)
 			return 1;
 		hear(s, mask);
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
@@ -231,9 +348,31 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 	return taken;
 }
 
+/* Who is to run. */
+static int children(struct serve *s, const struct config *cfg, int argc, char **argv)
+{
+	s->watched = notify_watchdog_ns() > 0;
+	s->n_daemons = config_replicas(cfg);
+	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1 };
+	for (int i = 0; i < s->n_daemons; i++) {
+		struct child *c = &s->daemon[i];
+
+		*c = (struct child){ .program = "slipringd", .name = "slipringd",
+		                     .rank = s->n_daemons > 1 ? i : -1 };
+		if (s->n_daemons > 1)
+			snprintf(c->name, sizeof(c->name), "slipringd %d", i);
+	}
+	s->argc = argc;
+	s->argv = calloc((size_t)argc + SERVE_WORDS + 1, sizeof(*s->argv));
+	if (!s->argv)
+		return -ENOMEM;
+	memcpy(s->argv, argv, (size_t)argc * sizeof(*argv));
+	return 0;
+}
+
 int cmd_serve(int argc, char **argv)
 {
-	struct serve s = { .argc = argc, .argv = argv, .watched = notify_watchdog_ns() > 0 };
+	static struct serve s;
 	struct config cfg;
 	char err[1024];
 	sigset_t mask;
@@ -248,7 +387,12 @@ int cmd_serve(int argc, char **argv)
 			fprintf(stderr, "slipring serve: %s\n", err);
 		return r > 0 ? 0 : r == -EINVAL ? 2 : 1;
 	}
+	r = children(&s, &cfg, argc, argv);
 	config_free(&cfg);
+	if (r < 0) {
+		fprintf(stderr, "slipring serve: %s\n", strerror(-r));
+		return 1;
+	}
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
@@ -260,5 +404,11 @@ int cmd_serve(int argc, char **argv)
 		fprintf(stderr, "slipring serve: %s\n", strerror(errno));
 		return 1;
 	}
-	return start_child(&s, DAEMON, &mask) < 0 ? 1 : supervise(&s, &mask);
+	for (int i = 0; i < s.n_daemons; i++)
+		if (start_child(&s, &s.daemon[i], &mask) < 0) {
+			s.code = 1;
+			stop_all(&s);
+			break;
+		}
+	return supervise(&s, &mask);
 }

@@ -270,6 +270,7 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 	return 0;
 }
 
+bool api_complete(struct api *a) { return fleet_complete(a->fleet); }
 void api_drain(struct api *a) { a->draining = true; }
 bool api_idle(const struct api *a) { return !a->n_requests; }
 int api_reload(struct api *a, char *err, size_t errlen) { return auth_reload(a->auth, err, errlen); }

@@ -20,6 +20,8 @@ struct scrape {
 	struct out *o;
 	struct out model;                /* model_name="smol" */
 	const struct stats_page *p;      /* NULL: the daemon is away */
+	int engine;                      /* which of the daemons */
+	bool ours;                       /* what follows is the adapter's: only the first daemon's page has it */
 };
 
 /* Stands in while the daemon is away.  Not const: in .rodata it would add a third of a megabyte to the
@@ -49,10 +51,12 @@ static void sample(struct scrape *s, const char *name, const char *suffix, const
 {
 	bool before = extra && strcmp(extra, "engine") < 0, after = extra && strcmp(extra, "model_name") > 0;
 
+	if (s->ours && s->engine)
+		return;
 	out_fmt(s->o, "%s%s{", name, suffix);
 	if (before)
 		out_fmt(s->o, "%s,", extra);
-	out_str(s->o, "engine=\"0\",");
+	out_fmt(s->o, "engine=\"%d\",", s->engine);
 	if (extra && !before && !after)
 		out_fmt(s->o, "%s,", extra);
 	out_bytes(s->o, s->model.p, s->model.n);
@@ -216,6 +220,7 @@ static void counters(struct scrape *s, const struct api *a)
 		snprintf(extra, sizeof(extra), "finished_reason=\"%s\"", ended[i]);
 		sample(s, name, "", extra, i < N_ENDED ? (double)p->count.ended[i] : 0);
 	}
+	s->ours = true;
 	snprintf(name, sizeof(name), "vllm:admission_rejections_total");
 	head(s, name, "counter", "Number of admission attempts rejected by a queue limit, by reason.");
 	sample(s, name, "", "reason=\"max_num_queued_reqs\"",
@@ -229,6 +234,7 @@ static void counters(struct scrape *s, const struct api *a)
 		         i / 2 ? "streaming" : "non_streaming", i % 2 ? "tool_call" : "no_tool_call");
 		sample(s, name, "", extra, (double)shared_get(a->shared->parsed[i / 2][i % 2]));
 	}
+	s->ours = false;
 }
 
 static void copy_counts(uint64_t *to, _Atomic uint64_t *from, int n)
@@ -247,6 +253,7 @@ static void histograms(struct scrape *s, const struct api *a)
 		hist(s, (enum stats_hist)h, NULL);
 	/* vLLM counts a request's longest answer.  We count each answer: it differs only if n is above 1. */
 	hist(s, HIST_GENERATION_TOKENS, "request_max_num_generation_tokens");
+	s->ours = true;
 	copy_counts(n, a->shared->params_n, 6);
 	histogram(s, "vllm:request_params_n", "Histogram of the n request parameter.", n_bound, 5, n,
 	          (double)shared_get(a->shared->params_n_sum));
@@ -254,6 +261,7 @@ static void histograms(struct scrape *s, const struct api *a)
 	histogram(s, "vllm:request_num_preemptions", "Histogram of the number of times a request was "
 	          "preempted.",
 	          preempted_bound, 7, preempted, (double)shared_get(a->shared->preempted_sum));
+	s->ours = false;
 }
 
 static void cache_config(struct scrape *s, const struct api *a)
@@ -264,8 +272,8 @@ static void cache_config(struct scrape *s, const struct api *a)
 	out_fmt(s->o, "vllm:cache_config_info{block_size=\"%llu\",cache_dtype=\"",
 	        (unsigned long long)p->block_tokens);
 	label(s->o, p->kv_dtype[0] ? p->kv_dtype : "auto");
-	out_fmt(s->o, "\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"",
-	        p->prefix_caching ? "True" : "False");
+	out_fmt(s->o, "\",enable_prefix_caching=\"%s\",engine=\"%d\",gpu_memory_utilization=\"",
+	        p->prefix_caching ? "True" : "False", s->engine);
 	out_double(s->o, p->gpu_memory_utilization ? p->gpu_memory_utilization :
 	           a->cfg->gpu_memory_utilization);
 	out_fmt(s->o, "\",kv_cache_memory_bytes=\"%llu\",kv_cache_size_tokens=\"%llu\","
@@ -304,10 +312,12 @@ static void knob(struct scrape *s, const char *name, enum knob k, int64_t value)
 static void slipring(struct scrape *s, const struct api *a)
 {
 	const struct stats_page *p = s->p ? s->p : &none;
-	const struct sr_model_info *m = fleet_model(a->fleet);
+	const struct sr_model_info *m = engine_model(fleet_replica(a->fleet, s->engine)->engine);
 	char extra[64];
 
-	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", fleet_model(a->fleet) != NULL);
+	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", m != NULL);
+	one(s, "slipring_engine_up", "gauge", "1 while the daemon is connected and makes progress.",
+	    fleet_ready(a->fleet, s->engine));
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
 	counted(s, "slipring_");
 	one(s, "slipring_kv_groups", "gauge", "Groups of layers that share KV blocks.", (double)p->kv_groups);
@@ -335,6 +345,9 @@ static void slipring(struct scrape *s, const struct api *a)
 	for (int i = 0; i < N_KNOBS; i++)
 		if (!knob_info((enum knob)i)->words[0])
 			knob(s, "slipring_knob_ceiling", (enum knob)i, p->knob_ceiling[i]);
+	one(s, "slipring_http_tenants_heard", "gauge", "1: the daemon hears which API key a request "
+	    "has; 0: it does not (--gateway-user), or is away.", m && m->flags & SR_TENANTS_HEARD ? 1 : 0);
+	s->ours = true;
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
 	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
@@ -343,8 +356,6 @@ static void slipring(struct scrape *s, const struct api *a)
 	    (double)shared_get(a->shared->gone));
 	one(s, "slipring_http_unauthorized_total", "counter", "Requests without a valid API key.",
 	    (double)shared_get(a->shared->rejected_keys));
-	one(s, "slipring_http_tenants_heard", "gauge", "1: the daemon hears which API key a request "
-	    "has; 0: it does not (--gateway-user), or is away.", m && m->flags & SR_TENANTS_HEARD ? 1 : 0);
 	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and "
 	    "tokenizing.",
 	    (double)shared_get(a->shared->tokenize_ns) / 1e9);
@@ -499,16 +510,14 @@ static void process(struct scrape *s)
 	        (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 }
 
-void metrics_write(struct api *a, struct out *o)
+/* What concerns one daemon. */
+static void of_engine(const struct api *a, int engine, struct out *o)
 {
-	struct scrape s = { .o = o };
+	struct scrape s = { .o = o, .p = fleet_replica(a->fleet, engine)->page, .engine = engine };
 
-	fleet_look(a->fleet);
-	s.p = fleet_replica(a->fleet, 0)->page;
 	out_str(&s.model, "model_name=\"");
 	label(&s.model, a->name[0]);
 	out_str(&s.model, "\"");
-	process(&s);
 	gauges(&s);
 	counters(&s, a);
 	histograms(&s, a);
@@ -516,17 +525,87 @@ void metrics_write(struct api *a, struct out *o)
 	if (a->cfg->metrics_old_names)
 		old_names(&s);
 	slipring(&s, a);
-	http(&s, a);
 	out_free(&s.model);
 }
 
+/* The bytes up to the next family, which begins with # HELP.  All parts have the same families. */
+static size_t family(const char *s, const char *end)
+{
+	const char *next = s;
+
+	while ((next = memchr(next, '\n', (size_t)(end - next))) && ++next < end)
+		if (!memcmp(next, "# HELP ", end - next < 7 ? (size_t)(end - next) : 7))
+			return (size_t)(next - s);
+	return (size_t)(end - s);
+}
+
+/* The two lines of comments with which a family begins. */
+static size_t family_head(const char *s, const char *end)
+{
+	const char *line = memchr(s, '\n', (size_t)(end - s));
+
+	line = line ? memchr(line + 1, '\n', (size_t)(end - line - 1)) : NULL;
+	return line ? (size_t)(line + 1 - s) : (size_t)(end - s);
+}
+
+/* A family has one head and the samples of all daemons. */
+static void merge(struct out *o, const struct out *part, int n)
+{
+	size_t at[FLEET_MAX] = { 0 };
+
+	while (at[0] < part[0].n) {
+		for (int i = 0; i < n; i++) {
+			const char *s = part[i].p + at[i], *end = part[i].p + part[i].n;
+			size_t all = family(s, end), skip = i ? family_head(s, end) : 0;
+
+			out_bytes(o, s + skip, all - skip);
+			at[i] += all;
+		}
+	}
+}
+
+static void engines(const struct api *a, struct out *o)
+{
+	static struct out part[FLEET_MAX];
+	int n = fleet_n(a->fleet);
+
+	if (n == 1) {
+		of_engine(a, 0, o);
+		return;
+	}
+	for (int i = 0; i < n; i++) {
+		out_reset(&part[i]);
+		of_engine(a, i, &part[i]);
+		o->failed |= part[i].failed;
+	}
+	if (!o->failed)
+		merge(o, part, n);
+}
+
+void metrics_write(struct api *a, struct out *o)
+{
+	struct scrape s = { .o = o };
+
+	fleet_look(a->fleet);
+	process(&s);
+	engines(a, o);
+	http(&s, a);
+}
+
+/* The load of all daemons together: what a load balancer in front of this address compares. */
 void metrics_orca(struct api *a, bool json, char *line, size_t cap)
 {
-	const struct stats_page *p = fleet_replica(a->fleet, 0)->page;
-	double used = p && p->n_blocks ? (double)p->blocks_used / (double)p->n_blocks : 0;
-	double waiting = p ? (double)p->waiting : 0;
+	double blocks = 0, used = 0, waiting = 0;
 	int n;
 
+	for (int i = 0; i < fleet_n(a->fleet); i++) {
+		const struct stats_page *p = fleet_replica(a->fleet, i)->page;
+
+		blocks += p ? (double)p->n_blocks : 0;
+		used += p ? (double)p->blocks_used : 0;
+		waiting += p ? (double)p->waiting : 0;
+	}
+	used = blocks > 0 ? used / blocks : 0;
 	if (json)
 		n = snprintf(line, cap, "endpoint-load-metrics: JSON {\"named_metrics\": "
 		             "{\"kv_cache_usage_perc\": %.4f, "

@@ -23,7 +23,7 @@
 
 #define SECOND    1000000000ull
 #define LOOK_NS   (SECOND / 20)   /* period of checks: for the end of a drain; at the start, for the daemon */
-#define READY_NS  (2 * SECOND)    /* ready after this even without the daemon, to answer 503 */
+#define READY_NS  (2 * SECOND)    /* ready after this even without the daemons, to answer 503 */
 #define METRICS_CONNECTIONS 64    /* the most connections of --metrics-port */
 #define SAME_NS   (SECOND / 2)    /* two signals within this time count as one: a terminal or a service
                                      manager may signal us and our parent, which passes it on */
@@ -92,7 +92,7 @@ static void look_ready(struct process *me)
 {
 	int r;
 
-	if (!api_healthy(me->api) && io_now() < me->started + READY_NS)
+	if (!api_complete(me->api) && io_now() < me->started + READY_NS)
 		return;
 	r = server_open(me->server);
 	if (r < 0)

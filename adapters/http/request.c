@@ -17,6 +17,7 @@
 #include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
+#define MOVES_MAX  3           /* daemons that one answer may see die */
 
 /* ---- life ---- */
 
@@ -228,7 +229,7 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 		s.flags &= ~(uint32_t)SR_PROMPT_LOGPROBS;
 		s.n_prompt_top = 0;
 	}
-	c->engine = fleet_choose(r->api->fleet, &s);
+	c->engine = r->rank < 0 ? fleet_choose(r->api->fleet, &s) : fleet_replica(r->api->fleet, r->rank)->engine;
 	e = engine_submit(c->engine, &s, c, &c->handle);
 	c->state = e ? CHOICE_IDLE : CHOICE_LIVE;
 	return e;
@@ -523,6 +524,32 @@ static void prepare_by_worker(struct request *r, struct http_str body)
 	by_worker(r, run_prepare, body.n);
 }
 
+/* X-data-parallel-rank: the daemon that the client chose; -1: none.  False: the request was refused. */
+static bool rank_given(struct request *r, const struct http_str *given)
+{
+	const int n = fleet_n(r->api->fleet);
+	char digits[16] = "", *end;
+	long rank = -1;
+
+	r->rank = -1;
+	if (!given)
+		return true;
+	if (given->n < sizeof(digits))
+		memcpy(digits, given->s, given->n);
+	if (isdigit((unsigned char)digits[0])) {
+		rank = strtol(digits, &end, 10);
+		rank = *end ? -1 : rank;
+	}
+	if (rank >= 0 && rank < n) {
+		r->rank = (int)rank;
+		return true;
+	}
+	problem_bad(&r->problem, NULL, "data_parallel_rank %.*s is out of range [0, %d).",
+	            (int)(given->n < 16 ? given->n : 16), given->s, n);
+	request_error(r, &r->problem);
+	return false;
+}
+
 void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 {
 	const struct http_request *h = exchange_request(x);
@@ -556,7 +583,9 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
 	known = api_limits(a, &r->limits);
 	r->limits.min_priority = q->right.min_priority;
-	if (!known || !fleet_model(a->fleet)) {
+	if (!rank_given(r, http_header(h, "x-data-parallel-rank"))) {
+		/* answered */
+	} else if (!known || !fleet_model(a->fleet)) {
 		request_reject(r, fleet_wrong_model(a->fleet) ?
 		            "The model server serves another model than this endpoint." :
 		            "The model server is not available. Try again later.");
@@ -741,8 +770,27 @@ static void error_of_end(struct request *r, int finish)
 	request_error(r, &p);
 }
 
+/* The daemon of a choice is gone, and nothing of its answer has come: ask another daemon.  False: there is
+ * none, or daemons died under this request before, so that it may be the cause. */
+static bool ask_again(struct request *r, struct choice *c)
+{
+	struct sr_request common;
+
+	if (c->n_tokens || c->n_moves == MOVES_MAX || fleet_n(r->api->fleet) == 1)
+		return false;
+	c->n_moves++;
+	if (scores_prompt(r, c)) {
+		out_reset(&r->scored[c->prompt].scores.bytes);
+		scores_add_plain(&r->scored[c->prompt].scores, r->ask.prompt[c->prompt].ids.id[0]);
+	}
+	fill(r, &common);
+	return submit(r, c, &common) == 0;
+}
+
 static void end(struct request *r, struct choice *c, bool stopping, int finish, const struct sr_token *t)
 {
+	if (finish == -ECONNRESET && !stopping && ask_again(r, c))
+		return;
 	if (t) {
 		c->cached = t->end.cached;
 		timings_add(&r->timings, &t->end, c->n_tokens, sr_now());

@@ -72,6 +72,7 @@ struct request {
 	struct io_timer beat;          /* set while a stream may be silent */
 	bool usage_begun;
 	int64_t kept;                  /* bytes that exchange_keep() was told of */
+	int rank;                      /* of the daemon that the client chose; -1: fleet_choose() does */
 	struct auth_right right;       /* what its key allows */
 	uint64_t salt;
 	uint8_t trace_id[16], span_id[8];

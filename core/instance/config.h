@@ -75,6 +75,10 @@ struct config {
 	int      max_clients;
 	const char *gateway_user;             /* user whose requests may name tenants; NULL = our own uid */
 	double   shutdown_timeout;            /* seconds of draining, 30 */
+	int      data_parallel_size;          /* daemons that serve the model: replicas, 1 */
+	int      data_parallel_size_local;    /* 0 = not given, else equal to the one before */
+	int      data_parallel_rank;          /* -1 = all of them; else this program belongs to that one alone */
+	bool     data_parallel_external_lb;   /* vLLM's word for "this program belongs to one alone" */
 	bool     disable_log_stats;
 	const char *log_level;                /* --uvicorn-log-level / --log-level: debug info .. */
 
@@ -151,6 +155,13 @@ int  config_find_run_dir(const char *instance, char *out, size_t n);
 const char *config_run_dir_why(int rc);
 int  config_make_run_dir(const char *dir, char *err, size_t errlen);
 int  config_socket(const struct config *c, char *out, size_t n);
+
+/* With --data-parallel-size above 1 each daemon is an instance: NAME-0, NAME-1, ..  replicas: how many of
+ * them a program deals with.  replica: *out is *c with the instance and the rank of the i-th of these;
+ * name[] holds the instance's name and must last as long as *out, which must not be freed. */
+#define CONFIG_INSTANCE 64
+int  config_replicas(const struct config *c);
+void config_replica(const struct config *c, int i, struct config *out, char name[CONFIG_INSTANCE]);
 
 /* The nearest of n names to a misspelt one, or NULL: for "did you mean". */
 const char *config_nearest(const char *wrong, const char *const *name, int n);

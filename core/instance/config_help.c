@@ -15,7 +15,7 @@ static const struct { const char *name, *title; } topics[N_TOPICS] = {
 	[HTTP]     = { "http",      "Answers over HTTP" },
 	[TLS]      = { "tls",       "TLS" },
 	[LOGGING]  = { "logging",   "Logs and metrics" },
-	[PARALLEL] = { "parallel",  "Several devices (not yet: accepted at their defaults)" },
+	[PARALLEL] = { "parallel",  "Several devices and replicas" },
 	[OTHER]    = { "other",     "Other flags of vLLM, accepted so that scripts start unchanged" },
 };
 

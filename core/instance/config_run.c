@@ -104,6 +104,18 @@ int config_make_run_dir(const char *dir, char *err, size_t errlen)
 	return rc;
 }
 
+int config_replicas(const struct config *c) { return c->data_parallel_rank < 0 ? c->data_parallel_size : 1; }
+
+void config_replica(const struct config *c, int i, struct config *out, char name[CONFIG_INSTANCE])
+{
+	*out = *c;
+	out->data_parallel_rank = c->data_parallel_rank < 0 ? i : c->data_parallel_rank;
+	if (c->data_parallel_size == 1)
+		return;
+	snprintf(name, CONFIG_INSTANCE, "%.50s-%d", c->instance, out->data_parallel_rank);
+	out->instance = name;
+}
+
 int config_socket(const struct config *c, char *out, size_t n)
 {
 	char dir[4096];

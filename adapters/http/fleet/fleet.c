@@ -68,6 +68,17 @@ static bool ready(const struct replica *r, uint64_t now)
 	return now < since + STUCK_NS;
 }
 
+bool fleet_ready(const struct fleet *f, int i) { return ready(&f->replica[i], io_now()); }
+
+bool fleet_complete(struct fleet *f)
+{
+	fleet_look(f);
+	for (int i = 0; i < f->n; i++)
+		if (!fleet_ready(f, i))
+			return false;
+	return true;
+}
+
 bool fleet_healthy(struct fleet *f)
 {
 	uint64_t now = io_now();
@@ -181,14 +192,17 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 {
 	struct replica *r = &f->replica[f->n];
 	struct engine_config ec = *c;
-	const char *instance = f->cfg->instance;
-	char socket[256];
-	int rc = config_socket(f->cfg, socket, sizeof(socket));
+	char socket[256], name[CONFIG_INSTANCE];
+	struct config cfg;
+	int rc;
+
+	config_replica(f->cfg, f->n, &cfg, name);
+	rc = config_socket(&cfg, socket, sizeof(socket));
 
 	if (!rc)
-		rc = config_find_run_dir(instance, r->run_dir, sizeof(r->run_dir));
+		rc = config_find_run_dir(cfg.instance, r->run_dir, sizeof(r->run_dir));
 	if (rc < 0) {
-		snprintf(err, errlen, "The daemon of --instance %s cannot be found: %s.", instance,
+		snprintf(err, errlen, "The daemon of --instance %s cannot be found: %s.", cfg.instance,
 		         config_run_dir_why(rc));
 		return rc;
 	}
@@ -205,7 +219,7 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 int fleet_create(struct fleet **out, struct io *io, struct workers *w, const struct config *cfg,
                  const struct engine_config *c, int process, char *err, size_t errlen)
 {
-	int n = 1, rc = 0;
+	int n = config_replicas(cfg), rc = 0;
 	struct fleet *f = calloc(1, sizeof(*f) + (size_t)n * sizeof(f->replica[0]));
 
 	*out = f;

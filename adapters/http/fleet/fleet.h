@@ -18,6 +18,8 @@
 struct fleet;
 struct workers;
 
+#define FLEET_MAX 64                   /* most daemons of a model */
+
 /* One daemon. */
 struct replica {
 	struct engine *engine;
@@ -50,5 +52,7 @@ enum queue_limit fleet_queue(struct fleet *f, uint64_t tenant, uint64_t n, uint6
 void fleet_look(struct fleet *f);              /* at all stats pages; once a second it does so itself */
 /* One daemon is ready, and idle or making progress. */
 bool fleet_healthy(struct fleet *f);
+bool fleet_ready(const struct fleet *f, int i); /* this one is */
+bool fleet_complete(struct fleet *f);          /* all are */
 
 #endif

@@ -21,7 +21,11 @@ static const char *const routes[] = { "/v1/completions", "/health", "none" };
 
 static struct replica daemon_of_it;
 
-const struct sr_model_info *fleet_model(const struct fleet *f) { (void)f; return up ? &model : NULL; }
+static int n_daemons = 1;
+
+const struct sr_model_info *engine_model(const struct engine *e) { (void)e; return up ? &model : NULL; }
+int fleet_n(const struct fleet *f) { (void)f; return n_daemons; }
+bool fleet_ready(const struct fleet *f, int i) { (void)f; return up && i < n_daemons; }
 const struct replica *fleet_replica(const struct fleet *f, int i) { (void)f; (void)i; return &daemon_of_it; }
 void fleet_look(struct fleet *f) { (void)f; }
 const char *api_route_name(int i) { return i < 3 ? routes[i] : NULL; }
@@ -206,6 +210,33 @@ static void every_counter(void **state)
 }
 
 /* Each process answers for all of them. */
+/* Each family has one head; each of the daemon's samples is there for each daemon, the adapter's once. */
+static void of_all_daemons(void **state)
+{
+	static struct stats_page p;
+	struct api a = adapter();
+	const char *text;
+	int heads = 0;
+
+	(void)state;
+	p.running = 3;
+	daemon_of_it.page = &p;
+	n_daemons = 3;
+	text = scrape(&a);
+	n_daemons = 1;
+	check_format(text);
+	for (const char *s = text; (s = strstr(s, "# TYPE vllm:num_requests_running ")); s++)
+		heads++;
+	assert_int_equal(heads, 1);
+	assert_true(value(text, "vllm:num_requests_running{engine=\"0\"") == 3);
+	assert_true(value(text, "vllm:num_requests_running{engine=\"2\"") == 3);
+	assert_true(value(text, "slipring_engine_up{engine=\"1\"") == up);
+	assert_non_null(strstr(text, "vllm:request_params_n_count{engine=\"0\""));
+	assert_null(strstr(text, "vllm:request_params_n_count{engine=\"1\""));
+	assert_non_null(strstr(text, "vllm:cache_config_info{block_size=\"0\",cache_dtype=\"auto\","
+	                             "enable_prefix_caching=\"False\",engine=\"2\""));
+}
+
 static void of_all_processes(void **state)
 {
 	struct api a = adapter(), b = adapter();
@@ -270,7 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_daemon), cmocka_unit_test(from_the_page), cmocka_unit_test(every_counter),
-		cmocka_unit_test(of_all_processes), cmocka_unit_test(names_are_escaped), cmocka_unit_test(orca),
+		cmocka_unit_test(of_all_processes), cmocka_unit_test(of_all_daemons), cmocka_unit_test(names_are_escaped), cmocka_unit_test(orca),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,6 +162,11 @@ static const struct wrong wrong[] = {
 	{ "--enable-prefix-caching=maybe", "true or false" }, { "--block-size 24", "8, 16, 32 and 64" },
 	{ "--tensor-parallel-size 2", "--tensor-parallel-size 2 is not supported by Slipring: only one device "
 	  "is supported so far (accepted: 1)" },
+	{ "-dp 65", "data-parallel-size is 65; 1 to 64 are allowed" },
+	{ "-dp 2 -dpn 2", "with --data-parallel-size 2 the ranks are 0 to 1" },
+	{ "-dp 4 -dpl 2", "data-parallel-size-local is 2 and data-parallel-size is 4" },
+	{ "-dp 2 --socket /x", "--socket names one daemon" },
+	{ "-dp 2 --data-parallel-external-lb", "needs --data-parallel-rank" },
 	{ "-tp=4", "--tensor-parallel-size 4 is not supported" }, { "--enable-lora",
 	                                                            "--enable-lora is not supported" },
 	{ "--speculative-config {\"n\":1}", "speculative decoding is not supported yet" }, { "--speculative-config.n 1",

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Several daemons behind one address: slipring serve --data-parallel-size.  The null device computes."""
+import re
+from harness import *
+
+ASK = {"prompt": [504, 3575, 282, 4649, 314], "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+
+
+def samples(p, name):
+    """The values of a metric, by engine."""
+    status, _, text = p.ask("GET", "/metrics")
+    check(status == 200, "/metrics answers")
+    return {int(e): float(v) for e, v in re.findall(rf'^{name}{{.*?engine="(\d+)".*?}} (\S+)$', text, re.M)}
+
+
+def served(p):
+    return samples(p, "vllm:generation_tokens_total")
+
+
+def daemons(p):
+    """The pids of the daemons, by rank."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as f:
+                words = f.read().split("\0")
+            with open(f"/proc/{pid}/stat") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if parent == p.procs["slipring"].pid and words[0] == "slipringd":
+            found[int(words[words.index("--data-parallel-rank") + 1])] = int(pid)
+    return found
+
+
+def up(p):
+    return samples(p, "slipring_engine_up")
+
+
+def both_serve(p):
+    for _ in range(8):
+        check(p.ask("POST", "/v1/completions", ASK)[0] == 200, "a request is answered")
+    wait_for(lambda: all(v > 0 for v in served(p).values()), 5, 0.15)
+    check(set(served(p)) == {0, 1} and all(v > 0 for v in served(p).values()), f"both serve: {served(p)}")
+    check(sum(served(p).values()) == 32, "and metrics count each token once")
+    for rank in (0, 1):
+        before = served(p)
+        for _ in range(4):
+            check(p.ask("POST", "/v1/completions", ASK, headers={"X-data-parallel-rank": str(rank)})[0] == 200,
+                  "a request for one rank is answered")
+        wait_for(lambda: sum(served(p).values()) == sum(before.values()) + 16, 5, 0.15)
+        check(served(p)[rank] == before[rank] + 16, f"by this rank: {before}, {served(p)}")
+    for wrong in ("2", "-1", "x", "1x", ""):
+        status, _, text = p.ask("POST", "/v1/completions", ASK, headers={"X-data-parallel-rank": wrong})
+        check(status == 400 and f"data_parallel_rank {wrong} is out of range [0, 2)." in text, f"{wrong}: {status} {text}")
+
+
+def started_again(p, rank, pid):
+    check(wait_for(lambda: daemons(p).get(rank, pid) != pid, 20), f"daemon {rank} is started again")
+    time.sleep(0.15)                                  # /metrics is written ten times a second
+    check(wait_for(lambda: up(p) == {0: 1, 1: 1}, 20, 0.15), f"and is used: {up(p)}")
+
+
+def one_dies(p):
+    pid = daemons(p)
+    check(set(pid) == {0, 1}, f"there are two daemons: {pid}")
+    os.kill(pid[0], signal.SIGKILL)
+    for _ in range(20):
+        check(p.ask("POST", "/v1/completions", ASK)[0] == 200, "the other daemon answers meanwhile")
+    check(p.ask("GET", "/health")[0] == 200, "and /health is 200")
+    started_again(p, 0, pid[0])
+    check(daemons(p)[1] == pid[1], "alone")
+    os.kill(pid[1], signal.SIGTERM)
+    started_again(p, 1, pid[1])
+
+
+def deaths_in_a_row(p):
+    killed = 0
+    for n in range(1, 5):                           # it was killed once before
+        pid = wait_for(lambda: (daemons(p).get(0) or killed) != killed and daemons(p).get(0), 10)
+        check(pid, f"the daemon is there after {n} deaths")
+        os.kill(pid, signal.SIGKILL)
+        killed = pid
+    check(wait_for(lambda: p.procs["slipring"].poll() is not None, 30), "after five deaths in a row everything stops")
+    check(p.procs["slipring"].poll() == 137, "with the daemon's code")
+    check("ended 5 times in a row" in p.log("slipring"), "and the log says why")
+
+
+need_model()
+with Programs() as p:
+    p.serve("--device", "null", "-dp", 2, MODEL)
+    both_serve(p)
+    one_dies(p)
+    time.sleep(0.1)
+    deaths_in_a_row(p)
+done()
