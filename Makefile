@@ -45,11 +45,12 @@ CLIENT  := shmring/client.c
 HOST    := shmring/host.c shmring/object.c
 PAGE    := adapters/http/page/bytes.c
 
-slipringd_SRC     := $(call below,core) $(HOST) $(KERNELS)
+FIGURES := $(wildcard core/figures/*.c)
+slipringd_SRC     := $(filter-out $(FIGURES),$(call below,core)) $(HOST) $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
-slipring-http_SRC := $(call below,adapters/http) $(PAGE) $(TEXT) $(CLIENT) $(GROUND)
+slipring-http_SRC := $(call below,adapters/http) $(PAGE) $(FIGURES) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(call below,tools) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/kv/most.c $(KERNELS)
+slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/kv/most.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 PROGRAMS  := slipringd slipring-http slipring

@@ -25,7 +25,7 @@ TESTS = {
     "core/kv/kv.c": SCHED, "core/kv/index.c": SCHED, "core/kv/cache.c": SCHED,
     "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
     "core/clients/translate.c": CLIENTS, "core/control.c": ["control"], "core/reload.c": ["reload"],
-    "core/instance/stats.c": ["stats", "why", "queue", "metrics"], "shmring/host.c": RINGS[1:],
+    "core/instance/stats.c": ["stats", "judge", "queue", "metrics"], "shmring/host.c": RINGS[1:],
     "shmring/object.c": RINGS[1:], "shmring/client.c": RINGS[2:], "shmring/ring.h": RINGS,
 }
 TESTS |= {f"core/sched/{f}.c": SCHED[1:] + ["clients"] for f in "create admit queue fill reap step ids".split()}

@@ -9,7 +9,7 @@
 #include "core/instance/config.h"
 #include "core/instance/refuse.h"
 #include "core/models/locate.h"
-#include "figures.h"
+#include "core/figures/figures.h"
 #include "instance.h"
 #include "session.h"
 #include "shmring/clock.h"

@@ -1,4 +1,4 @@
-/* LINK: @config tools/bench/bench_arrival.c tools/bench/bench_data.c tools/bench/bench_files.c tools/bench/bench_sse.c tools/bench/bench_metrics.c tools/bench/bench_report.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_options.c tools/figures.c core/instance/stats.c -ljansson -lyaml */
+/* LINK: @config tools/bench/bench_arrival.c tools/bench/bench_data.c tools/bench/bench_files.c tools/bench/bench_sse.c tools/bench/bench_metrics.c tools/bench/bench_report.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_options.c core/figures/figures.c core/instance/stats.c -ljansson -lyaml */
 /* test_bench.c - `slipring bench serve` without a server: draws equal to numpy's and Python's,
  * events of a stream in torn buffers, percentiles by hand, flags, datasets, and the printed block.
  *

@@ -1,4 +1,4 @@
-/* LINK: tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c tools/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
+/* LINK: tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c core/figures/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
 /* test_compare.c - `slipring compare` on made-up results: what counts as a change, and which files it reads. */
 #include <setjmp.h>
 #include <stdarg.h>

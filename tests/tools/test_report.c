@@ -1,4 +1,4 @@
-/* LINK: tools/bench/report_page.c tools/bench/report_draw.c tools/bench/report_data.c tools/bench/report_plot.c tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c tools/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
+/* LINK: tools/bench/report_page.c tools/bench/report_draw.c tools/bench/report_data.c tools/bench/report_plot.c tools/bench/compare.c tools/bench/compare_stats.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/bench/bench_save.c core/instance/fresh.c tools/bench/bench_report.c core/figures/figures.c core/instance/stats.c core/instance/refuse.c -ljansson */
 /* test_report.c - `slipring report`: what it draws, what it refuses, and that text from a file stays
  * text on the page. */
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 
 #define WIDTH 50
 #define ERRORS 10

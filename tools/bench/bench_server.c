@@ -14,7 +14,7 @@
 #include "tools/machine/ceilings.h"
 #include "core/instance/config.h"
 #include "core/instance/knobs.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 
 #define FIRST_S   0.05           /* s between two marks at first; doubled when there are too many */
 #define MARKS     512

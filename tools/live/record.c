@@ -25,7 +25,7 @@
 #include "core/instance/fresh.h"
 #include "core/instance/knobs.h"
 #include "core/instance/refuse.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 #include "tools/instance.h"
 #include "tools/session.h"
 #include "shmring/clock.h"

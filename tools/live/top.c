@@ -14,7 +14,8 @@
 
 #include "tools/commands.h"
 #include "core/instance/knobs.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
+#include "core/figures/view.h"
 #include "tools/instance.h"
 #include "tools/machine/nvml.h"
 #include "screen.h"
@@ -22,26 +23,9 @@
 
 #define BAR 24                            /* characters; fewer on a narrow terminal */
 
-struct look {
-	struct stats_page page;
-	struct stats_mark mark;
-};
-
-struct top_row {                          /* one client */
-	const struct stats_client *c;
-	double prompt_per_s, generated_per_s, requests_per_s;
-	char name[33];
-	char remark[64];
-};
-
 struct top_view {
 	struct instance in;
-	struct look *old, *now;
-	bool first;                       /* there is no older copy: figures are since READY */
-	struct figures f;
-	struct top_row row[STATS_CLIENTS];
-	int n_rows;
-	double ttft[3], itl[3];           /* p50, p90, p99; seconds */
+	struct view *v;
 	struct nvml_gpu gpu[NVML_MOST];
 	int n_gpus;
 };
@@ -72,110 +56,28 @@ static int top_usage(FILE *to)
 
 /* ---- looking ----------------------------------------------------------------------------- */
 
-static void look_at(struct look *l, const struct instance *in)
+static void look_at(struct top_view *t)
 {
-	stats_read_all(in->page);
-	memcpy(&l->page, in->page, sizeof(l->page));
-	figures_now(&l->page, instance_alive(in), &l->mark);
-}
-
-static void remark(struct top_row *r, const struct stats_client *old, uint64_t now, double seconds)
-{
-	const struct stats_client *c = r->c;
-	uint64_t requests = c->requests - (old ? old->requests : 0), alone = c->alone - (old ? old->alone :
-	        0);
-
-	if (c->full_since_ns && now > c->full_since_ns)
-		snprintf(r->remark, sizeof(r->remark), "does not read: its ring has been full for %.1f s",
-		         (double)(now - c->full_since_ns) / 1e9);
-	else if (old && c->held > old->held)
-		snprintf(r->remark, sizeof(r->remark), "reads slowly: its ring was full");
-	else if (old && (double)(c->preparing_ns - old->preparing_ns) > 0.5e9 * seconds)
-		snprintf(r->remark, sizeof(r->remark), "tokenizes, while nothing else waits");
-	else if (old && (double)(c->arriving_ns - old->arriving_ns) > 0.5e9 * seconds)
-		snprintf(r->remark, sizeof(r->remark), "waits for requests to arrive");
-	else if (requests >= 2 && alone == requests)
-		snprintf(r->remark, sizeof(r->remark), "one request at a time");
-	else if (!c->live && !requests)
-		snprintf(r->remark, sizeof(r->remark), "silent");
-}
-
-static int by_load(const void *a, const void *b)
-{
-	const struct top_row *x = a, *y = b;
-
-	if (x->generated_per_s != y->generated_per_s)
-		return x->generated_per_s < y->generated_per_s ? 1 : -1;
-	if (x->c->live != y->c->live)
-		return x->c->live < y->c->live ? 1 : -1;
-	return x->c->id < y->c->id ? -1 : 1;
-}
-
-static void clients(struct top_view *v)
-{
-	double s = v->f.seconds > 0 ? v->f.seconds : 1;
-
-	v->n_rows = 0;
-	for (int i = 0; i < STATS_CLIENTS; i++) {
-		const struct stats_client *c = &v->now->page.client[i], *o = &v->old->page.client[i];
-		struct top_row *r = &v->row[v->n_rows];
-
-		if (!c->id)
-			continue;
-		o = !v->first && o->id == c->id ? o : NULL;
-		*r = (struct top_row){ .c = c };
-		r->prompt_per_s = (double)(c->prompt_tokens - (o ? o->prompt_tokens : 0)) / s;
-		r->generated_per_s = (double)(c->tokens - (o ? o->tokens : 0)) / s;
-		r->requests_per_s = (double)(c->requests - (o ? o->requests : 0)) / s;
-		figures_client(r->name, c->name);
-		remark(r, o, v->now->mark.at_ns, s);
-		v->n_rows++;
-	}
-	qsort(v->row, (size_t)v->n_rows, sizeof(v->row[0]), by_load);
-}
-
-static void figure(struct top_view *v)
-{
-	static const double share[3] = { 0.5, 0.9, 0.99 };
-	const struct stats_histogram *a = v->first ? NULL : v->old->page.hist, *b = v->now->page.hist;
-
-	figures_between(&v->old->mark, &v->now->mark, &v->f);
-	for (int i = 0; i < 3; i++) {
-		v->ttft[i] = figures_percentile(HIST_TTFT, a ? &a[HIST_TTFT] : NULL, &b[HIST_TTFT], share[i]);
-		v->itl[i] = figures_percentile(HIST_ITL, a ? &a[HIST_ITL] : NULL, &b[HIST_ITL], share[i]);
-	}
-	clients(v);
-	v->n_gpus = nvml_look(v->gpu);
-}
-
-/* Copy the page again; the new copy becomes the old one. */
-static void advance(struct top_view *v)
-{
-	struct look *l = v->old;
-
-	v->old = v->now;
-	v->now = l;
-	v->first = instance_follow(&v->in);
-	look_at(v->now, &v->in);
-	if (v->first)
-		v->old->mark = (struct stats_mark){ .at_ns = v->now->page.ready_ns };
-	figure(v);
+	instance_follow(&t->in);
+	stats_read_all(t->in.page);
+	view_look(t->v, t->in.page, instance_alive(&t->in));
+	t->n_gpus = nvml_look(t->gpu);
 }
 
 /* ---- as lines ---------------------------------------------------------------------------- */
 
-static void say_state(struct sheet *s, const struct top_view *v)
+static void say_state(struct sheet *s, const struct top_view *t)
 {
-	const struct stats_page *p = &v->now->page;
+	const struct stats_page *p = &t->v->now->page;
 	uint64_t now = sr_now();
 	char age[32];
 
 	figures_age(age, sizeof(age), p->ready_ns ? (double)(now - p->ready_ns) / 1e9 : 0);
-	if (!instance_alive(&v->in))
+	if (!t->v->alive)
 		sheet_add(s, true, "slipring top   %s   THE DAEMON (pid %u) IS GONE; these are its last "
-		          "figures", v->in.name, p->pid);
+		          "figures", t->in.name, p->pid);
 	else
-		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", v->in.name, p->model, p->device,
+		sheet_add(s, true, "slipring top   %s   %.80s on %s   %s for %s", t->in.name, p->model, p->device,
 		          p->state, age);
 }
 
@@ -216,7 +118,7 @@ static void say_axes(struct sheet *s, const struct figures *f)
 }
 
 /* Show the busiest clients that fit, and the sum of the others. */
-static void say_clients(struct sheet *s, const struct top_view *v)
+static void say_clients(struct sheet *s, const struct view *v)
 {
 	int room = s->rows && s->rows < SHEET_LINES ? s->rows : SHEET_LINES, i;
 	unsigned live = 0, unanswered = 0;
@@ -226,7 +128,7 @@ static void say_clients(struct sheet *s, const struct top_view *v)
 	sheet_add(s, true, "%-24s %8s %6s %6s %8s %10s %10s", "client", "pid", "uid", "live", "no token",
 	          "prompt/s", "tokens/s");
 	for (i = 0; i < v->n_rows && (s->n + (s->width ? 2 : 1) < room || i + 1 == v->n_rows); i++) {
-		const struct top_row *r = &v->row[i];
+		const struct view_row *r = &v->row[i];
 
 		sheet_add(s, false, "%-24.24s %8u %6u %6u %8u %10.1f %10.1f%s%s", r->name, r->c->pid, r->c->uid,
 		          r->c->live, r->c->unanswered, r->prompt_per_s, r->generated_per_s,
@@ -283,14 +185,15 @@ static char *say_lost(char *out, size_t size, const struct counters *n)
 	return out;
 }
 
-static void say_page(struct sheet *s, const struct top_view *v)
+static void say_page(struct sheet *s, const struct top_view *top)
 {
+	const struct view *v = top->v;
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
 	char hits[32] = "-", groups[32] = "", t[6][24], lost[120];
 
 	s->n = 0;
-	say_state(s, v);
+	say_state(s, top);
 	if (!isnan(f->hit_rate))
 		snprintf(hits, sizeof(hits), "%.1f %%", f->hit_rate * 100);
 	if (p->kv_groups > 1)
@@ -312,8 +215,8 @@ static void say_page(struct sheet *s, const struct top_view *v)
 	figures_ms(t[0], sizeof(t[0]), (double)p->cycle_max_ns / 1e9);
 	sheet_add(s, false, "longest turn of the loop %s since start   refused %llu   died %llu", t[0],
 	          (unsigned long long)p->count.refused, (unsigned long long)p->count.died);
-	for (int i = 0; i < v->n_gpus; i++)
-		say_gpu(s, i, &v->gpu[i]);
+	for (int i = 0; i < top->n_gpus; i++)
+		say_gpu(s, i, &top->gpu[i]);
 	sheet_add(s, false, "%s", "");
 	say_axes(s, f);
 	sheet_add(s, false, "%s", "");
@@ -322,45 +225,17 @@ static void say_page(struct sheet *s, const struct top_view *v)
 
 /* ---- for programs ------------------------------------------------------------------------ */
 
-static json_t *json_number(double x) { return isnan(x) ? json_null() : json_real(x); }
-
-static json_t *three(const double x[3])
-{
-	return json_pack("{s:o, s:o, s:o}", "p50", json_number(x[0]), "p90", json_number(x[1]), "p99",
-	                 json_number(x[2]));
-}
-
-static json_t *json_clients(const struct top_view *v)
-{
-	json_t *all = json_array();
-
-	for (int i = 0; i < v->n_rows; i++) {
-		const struct top_row *r = &v->row[i];
-		const struct stats_client *c = r->c;
-
-		json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, "
-		                                     "s:I, s:f, s:f, s:s}",
-			"name", r->name, "pid", (int)c->pid, "uid", (int)c->uid, "live", (int)c->live,
-			"unanswered", (int)c->unanswered, "requests", (json_int_t)c->requests,
-			"requests_alone", (json_int_t)c->alone, "requests_per_s", r->requests_per_s,
-			"prompt_tokens_per_s", r->prompt_per_s, "tokens_per_s", r->generated_per_s,
-			"ring_full", (json_int_t)c->held, "preparing_s", (double)c->preparing_ns / 1e9,
-			"arriving_s", (double)c->arriving_ns / 1e9, "remark", r->remark));
-	}
-	return all;
-}
-
 static json_t *json_known(int64_t x) { return x == NVML_UNKNOWN ? json_null() : json_integer(x); }
 
 static json_t *known_milli(int x) { return x == NVML_UNKNOWN ? json_null() : json_real(x / 1e3); }
 
-static json_t *json_gpus(const struct top_view *v)
+static json_t *json_gpus(const struct top_view *t)
 {
 	json_t *all = json_array();
 	char why[80];
 
-	for (int i = 0; i < v->n_gpus; i++) {
-		const struct nvml_gpu *g = &v->gpu[i];
+	for (int i = 0; i < t->n_gpus; i++) {
+		const struct nvml_gpu *g = &t->gpu[i];
 
 		json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
 		                                     "s:s, s:o, s:o}",
@@ -376,31 +251,12 @@ static json_t *json_gpus(const struct top_view *v)
 	return all;
 }
 
-static int print_page_json(const struct top_view *v)
+static int print_page_json(const struct top_view *t)
 {
-	const struct stats_page *p = &v->now->page;
-	const struct figures *f = &v->f;
-	json_t *why = figures_json(f->why_s, N_WHY, sched_why_name);
-	json_t *bound = figures_json(f->bound_s, N_BOUND, sched_bound_name);
-	json_t *empty = figures_json(f->empty_s, N_EMPTY, stats_empty_name), *j;
+	json_t *j = view_json(t->v, STATS_CLIENTS);
 	int e;
 
-	j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}",
-	              "instance", v->in.name, "model", p->model, "device", p->device, "state", p->state,
-	              "pid", (int)p->pid, "alive", instance_alive(&v->in), "seconds", f->seconds,
-	              "running", (json_int_t)p->running, "waiting", (json_int_t)p->waiting,
-	              "max_num_seqs", (json_int_t)p->knob[KNOB_MAX_NUM_SEQS],
-	              "kv_blocks_used", (json_int_t)p->blocks_used, "kv_blocks", (json_int_t)p->n_blocks,
-	              "clients", (json_int_t)p->clients, "prompt_tokens_per_s", f->prompt_per_s,
-	              "generated_tokens_per_s", f->generated_per_s, "requests_per_s", f->requests_per_s,
-	              "steps_per_s", f->steps_per_s);
-	figures_lost_json(j, &f->n);
-	json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}",
-	              "prefix_hit_rate", json_number(f->hit_rate),
-	              "ttft_s", three(v->ttft), "itl_s", three(v->itl),
-	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
-	              "empty_s", empty,
-	              "gpus", json_gpus(v), "client", json_clients(v)));
+	json_object_set_new(j, "gpus", json_gpus(t));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);
@@ -416,14 +272,14 @@ static void nap(double seconds)
 	nanosleep(&t, NULL);                  /* a signal ends the sleep and the program */
 }
 
-static void watch_page(struct top_view *v, struct sheet *s, double seconds)
+static void watch_page(struct top_view *t, struct sheet *s, double seconds)
 {
 	int key = 0;
 
 	while (!ended && key != 'q' && key != 'Q' && key != -1) {
-		advance(v);
+		look_at(t);
 		screen_size(s);
-		say_page(s, v);
+		say_page(s, t);
 		screen_show(s);
 		key = screen_key((int)(seconds * 1e3));
 	}
@@ -432,7 +288,7 @@ static void watch_page(struct top_view *v, struct sheet *s, double seconds)
 
 int cmd_top(int argc, char **argv)
 {
-	static struct top_view v;
+	static struct top_view t;
 	static struct sheet s;
 	const char *name = NULL;
 	bool once = false, json = false;
@@ -458,30 +314,28 @@ int cmd_top(int argc, char **argv)
 		else
 			return command_wrong("top", argv, at, i);
 	}
-	if (instance_open(&v.in, "top", name) < 0)
+	if (instance_open(&t.in, "top", name) < 0)
 		return 1;
-	v.old = malloc(sizeof(*v.old));
-	v.now = malloc(sizeof(*v.now));
-	if (!v.old || !v.now) {
+	t.v = view_create(t.in.name);
+	if (!t.v) {
 		fprintf(stderr, "slipring top: no memory\n");
 		return 1;
 	}
 	signal(SIGINT, on_end);
 	signal(SIGTERM, on_end);
-	look_at(v.now, &v.in);
+	look_at(&t);
 	if (!once && screen_open()) {
-		watch_page(&v, &s, seconds);
+		watch_page(&t, &s, seconds);
 	} else {
 		nap(seconds);
-		advance(&v);
-		say_page(&s, &v);
+		look_at(&t);
+		say_page(&s, &t);
 		if (json)
-			r = print_page_json(&v);
+			r = print_page_json(&t);
 		else
 			sheet_print(&s, stdout);
 	}
-	free(v.old);
-	free(v.now);
-	instance_close(&v.in);
+	view_destroy(t.v);
+	instance_close(&t.in);
 	return r;
 }

@@ -23,7 +23,7 @@
 #include "core/instance/config.h"
 #include "core/instance/knobs.h"
 #include "core/models/locate.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 #include "tools/instance.h"
 #include "machine.h"
 #include "shmring/clock.h"

@@ -26,7 +26,7 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/compare.h"
 #include "core/instance/knobs.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 #include "tools/instance.h"
 #include "tools/live/turn.h"
 

@@ -1,4 +1,4 @@
-/* LINK: core/instance/fresh.c tools/bench/bench_save.c tools/bench/bench_report.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c tools/figures.c core/instance/stats.c tools/save.c core/instance/refuse.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen,--wrap=fclose */
+/* LINK: core/instance/fresh.c tools/bench/bench_save.c tools/bench/bench_report.c tools/bench/bench_arrival.c tools/bench/bench_metrics.c core/figures/figures.c core/instance/stats.c tools/save.c core/instance/refuse.c -ljansson -lyaml -Wl,--wrap=fsync,--wrap=renameat,--wrap=getrandom,--wrap=fdopen,--wrap=fclose */
 /* test_fresh.c - a file replaces the old one when it is whole.  A link put beside it is not followed, and a
  * failure leaves all as it was. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* LINK: core/instance/stats.c tools/figures.c core/instance/refuse.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
+/* LINK: core/instance/stats.c core/figures/figures.c core/instance/refuse.c -ljansson -Wl,--wrap=posix_fallocate,--wrap=mmap,--wrap=rename,--wrap=fstat,--wrap=getrandom,--wrap=pread */
 /* test_stats.c - the stats page: a reader sees whole words, notices a stale page, and
  * computes from two copies what happened between them. */
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #include <jansson.h>
 
 #include "core/instance/stats.h"
-#include "tools/figures.h"
+#include "core/figures/figures.h"
 #include "shmring/clock.h"
 
 #define SECOND 1000000000ull

@@ -1,21 +1,14 @@
-/* LINK: tools/figures.c core/instance/stats.c core/instance/knobs.c core/instance/refuse.c -ljansson -lm */
-/* test_why.c - slipring why's judgement, on hand-made pages of a device whose steps take 2 ms + 0.1 ms
- * per row + 0.01 ms per prompt token: the limit it names, and the gain it predicts for a knob. */
+/* LINK: core/figures/figures.c core/instance/stats.c core/instance/knobs.c core/instance/refuse.c -ljansson -lm */
+/* test_judge.c - the judgement of slipring why and of the page, on hand-made pages of a device whose steps take
+ * 2 ms + 0.1 ms per row + 0.01 ms per prompt token: the limit it names, and the gain it predicts for a knob. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
-#include "tools/live/why.c"
-
-int instance_open(struct instance *in, const char *command, const char *name)
-{
-	(void)in, (void)command, (void)name;
-	return -1;
-}
-void instance_close(struct instance *in) { (void)in; }
-bool instance_alive(const struct instance *in) { return in != NULL; }
+#include "core/figures/judge.c"
 
 static struct stats_page page;
 
