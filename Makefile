@@ -137,7 +137,7 @@ GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
-GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c rope.c shape.c share.c)
+GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c group.c net.c rope.c shape.c share.c)
 GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c

@@ -31,13 +31,14 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 7
+#define SR_BACKEND_VERSION 8
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
 
 struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
 struct sr_source;          /* kernels/model.h: reads them */
+struct sr_group;
 struct sr_backend;
 
 enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8, SR_KV_F32 }; /* F32: as computed, for tests */
@@ -83,6 +84,9 @@ struct sr_limits {
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
 	int32_t rank, world;   /* 0, 1 = alone */
+	void   *batches;       /* NULL: its own.  Else where the arrays of its batches and its masks lie, which
+	                          all ranks and core map; see batches_cut() */
+	struct sr_group *shared; /* of several ranks: what they share (kernels/group.h), sr_need.shared bytes; or NULL */
 	int32_t n_groups;      /* 1 and more; a back end may refuse more (-ENOTSUP) */
 	struct sr_group group[SR_GROUPS_MAX];
 };
@@ -97,6 +101,7 @@ struct sr_need {
 	int64_t per_block;     /* one KV block of the largest group, scales included; on either tier */
 	int32_t kinds_in_groups; /* 1: it can keep layers in groups (sr_limits.group); 0: one group of all */
 	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
+	int64_t shared;        /* host: what several ranks share besides their batches; 0: nothing */
 	int64_t avail, total;  /* device memory: free now, and in all; on the CPU the control group's */
 };
 
@@ -204,6 +209,7 @@ struct sr_batch {
 	                              take at the measured roofs; the largest of them bound it */
 	uint64_t int8_ops, float_ops; /* at least; a multiply-add is two operations; 0: not counted */
 	uint64_t bytes, copied;    /* of device memory, and between the tiers; 0: not counted */
+	uint64_t check;            /* a hash of what all ranks must have computed alike; 0: not computed */
 };
 
 struct sr_backend_ops {
@@ -246,6 +252,11 @@ struct sr_backend_ops {
 	/* NULL, or: a number that grows with every layer of a batch, so that a long batch can be
 	 * told from one that hangs.  Any thread may call it. */
 	uint64_t (*progress)(const struct sr_backend *b);
+
+	/* NULL: a device that is lost stays lost.  Else, after launch or poll said -EIO: start it anew.  0: it is
+	 * being started, ask again; 1: it is as after open, with nothing in its slots, blocks and batches (core's
+	 * masks are as they were); -EIO: it cannot be. */
+	int (*again)(struct sr_backend *b);
 };
 
 /* The one symbol of slipring-<name>.so.  NULL: it does not have this version. */

@@ -34,6 +34,17 @@ void masks_clear(struct sr_masks *m, const struct sr_limits *l)
 		m->tag[i] = SR_MASK_NO_TAG;
 }
 
+size_t batches_cut(struct sr_batch *b, int32_t depth, struct sr_masks *m, const struct sr_limits *l,
+                   int32_t n_vocab, void *base)
+{
+	struct cutter c = { base, 0, 64 };
+
+	for (int32_t i = 0; i < depth; i++)
+		batch_cut(&b[i], l, &c);
+	masks_cut(m, l, n_vocab, &c);
+	return c.at;
+}
+
 static bool upto(int64_t n, int64_t most)
 {
 	return n >= 0 && n <= most;

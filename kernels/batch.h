@@ -53,6 +53,11 @@ static inline void cut_align(struct cutter *c, size_t align)
 /* The arrays of a batch, as long as the limits say. */
 void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c);
 
+/* The arrays of `depth` batches, then the masks, in one region from `base` on, as limits.batches has them.
+ * Returns its bytes; with base NULL it only counts. */
+size_t batches_cut(struct sr_batch *b, int32_t depth, struct sr_masks *m, const struct sr_limits *l,
+                   int32_t n_vocab, void *base);
+
 /* Ids in a slot's history: a token for each place in its blocks, and the last, which needs none. */
 static inline int32_t slot_history(const struct sr_limits *l)
 {

@@ -248,6 +248,19 @@ void kv_release(struct kv *kv, struct kv_table *t)
 	t->key[0] = t->key[1] = 0;
 }
 
+void kv_forget(struct kv *kv)
+{
+	assert(kv->n_copies == 0 && kv->n_free[DEVICE] + kv->n_cached[DEVICE] == kv->cfg.n_blocks);
+	for (enum tier t = DEVICE; t <= HOST; t++)
+		for (int32_t i; (i = cache_any_victim(kv, t)) != NONE; ) {
+			if (in_unit(kv, i))
+				unit_evict(kv, i);
+			cache_take(kv, i);
+			index_remove(kv, i);
+			block_free(kv, i);
+		}
+}
+
 /* ---- batches ------------------------------------------------------------------------------ */
 
 void kv_begin(struct kv *kv, int32_t copies)

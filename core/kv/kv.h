@@ -163,6 +163,10 @@ void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n,
 /* Drop every reference of *t and empty it, even if launched rows still write to its blocks. */
 void kv_release(struct kv *kv, struct kv_table *t);
 
+/* The device lost what its blocks held, on both tiers: nothing is cached any more.  No table may hold a block, and
+ * no batch may be being filled. */
+void kv_forget(struct kv *kv);
+
 /* Copy out, ahead of need, the cached blocks that would be evicted next, with the copies that
  * are left.  They stay on the device too.  Only blocks that are published, cached, without a twin
  * and not pinned are copied.  Host room is made oldest first.  Returns the number of copies. */

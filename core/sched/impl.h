@@ -237,6 +237,7 @@ struct sched {
 	double   decode_ns;      /* time of a batch without prompts */
 	double   prompt_ns;      /* time added by each prompt token; smoothed, 0 = not known */
 	bool     lost;
+	bool     away;           /* the device is being started anew */
 	struct sched_stats stats;
 };
 

@@ -254,11 +254,13 @@ void sched_cancel(struct sched *s, void *client, uint64_t user_data);
 void sched_forget(struct sched *s, void *client);
 
 /* One step.  Returns the work done (reaped + moved + launched); 0: the loop may idle.  -EIO: the
- * device is lost, and every request got its end.  In inline mode the loop calls ops->work
+ * device is lost, and every request got its end.  If the back end can start its device anew (ops->again), a loss
+ * preempts every sequence instead, and steps return 0 until the device is back: no token is lost or sent twice.
+ * In inline mode the loop calls ops->work
  * after it, whose yield may admit, cancel and forget. */
 int  sched_step(struct sched *s, uint64_t now);
 
-bool sched_busy(const struct sched *s); /* anything waiting, running or in flight? */
+bool sched_busy(const struct sched *s); /* anything waiting, running or in flight, or the device being started? */
 int32_t sched_flying(const struct sched *s); /* number of the oldest batch in flight; -1: none */
 
 /* Expected ns until the oldest batch in flight is done, by earlier batches; until then the device

@@ -38,6 +38,36 @@ int sched_lose(struct sched *s)
 	return -EIO;
 }
 
+/* The device lost all that it held, and can be started anew.  That is a preemption of every sequence: the ids are
+ * here, so each waits, is computed again and goes on.  Batches in flight are nobody's any more. */
+static void lose_all(struct sched *s)
+{
+	while (s->reaped % (uint32_t)s->ops->depth || s->reaped < s->launched)
+		s->reaped++;                     /* the device's first batch is number 0 again */
+	s->launched = s->reaped;
+	s->n_filled++;                           /* no sequence has a row in a batch that is being filled */
+	while (s->n_run)
+		seq_preempt(s, s->run[s->n_run - 1]);
+	while (s->n_ended)
+		s->ended[s->ended_slot[--s->n_ended]] = false; /* its slots are empty: none needs an END */
+	s->n_due = 0;
+	kv_forget(s->kv);
+	s->prev_end = 0;
+}
+
+/* What a lost device means: 0, it is being started anew; or -EIO. */
+static int lost(struct sched *s)
+{
+	int r;
+
+	if (!s->ops->again)
+		return sched_lose(s);
+	lose_all(s);
+	r = s->ops->again(s->b);
+	s->away = r == 0;
+	return r < 0 ? sched_lose(s) : 0;
+}
+
 int sched_step(struct sched *s, uint64_t now)
 {
 	bool flying = s->reaped != s->launched;
@@ -46,9 +76,19 @@ int sched_step(struct sched *s, uint64_t now)
 
 	if (s->lost)
 		return -EIO;
+	if (s->away) {
+		reaped = s->ops->again(s->b);
+		if (reaped < 0)
+			return sched_lose(s);
+		if (reaped == 0) {
+			account_time(s, now, false, 0);
+			return expire(s, now);
+		}
+		s->away = false;
+	}
 	reaped = reap_batch(s, &host_ns);
 	if (reaped < 0)
-		return sched_lose(s);
+		return lost(s);
 	account_time(s, now, flying, host_ns);
 	work = reaped + expire(s, now);
 	if (s->launched - s->reaped == (uint32_t)s->ops->depth)
@@ -58,7 +98,9 @@ int sched_step(struct sched *s, uint64_t now)
 		return work;
 	}
 	filled = fill_batch(s, now, reaped > 0);
-	return filled < 0 ? sched_lose(s) : work + filled;
+	if (filled < 0)
+		return lost(s) < 0 ? -EIO : work;
+	return work + filled;
 }
 
 int32_t sched_flying(const struct sched *s)
@@ -88,7 +130,7 @@ uint64_t sched_spare(const struct sched *s, uint64_t now)
 
 bool sched_busy(const struct sched *s)
 {
-	return s->stats.waiting || s->n_run || s->reaped != s->launched;
+	return s->stats.waiting || s->n_run || s->reaped != s->launched || s->away;
 }
 
 void sched_stats(const struct sched *s, struct sched_stats *out)

@@ -747,6 +747,7 @@ static const struct sr_backend_ops ops = {
 	NULL, /* the device works without calls */
 	arm,
 	NULL, /* a batch ends in well under a second */
+	NULL, /* a lost context stays lost */
 };
 
 extern "C" __attribute__((visibility("default")))

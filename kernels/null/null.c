@@ -585,6 +585,14 @@ ASKS void look_ahead(const struct sr_backend *b, const struct sr_batch *t, int32
 	}
 }
 
+/* Of several ranks: a hash of the tokens, by which they are seen to agree. */
+static void check_batch(struct sr_batch *t)
+{
+	t->check = (uint64_t)t->n_rows + 1;
+	for (int32_t j = 0; j < t->n_results; j++)
+		t->check = mix(t->check ^ (uint64_t)(uint32_t)t->result[j].id);
+}
+
 static void execute(struct sr_backend *b, int32_t i)
 {
 	struct sr_batch *t = &b->batch[i];
@@ -601,6 +609,8 @@ static void execute(struct sr_backend *b, int32_t i)
 		look_ahead(b, t, j, backwards ? -1 : 1);
 		run_row(b, t, &t->row[j]);
 	}
+	if (b->lim.world > 1)
+		check_batch(t);
 	t->begin_ns = b->start[i];
 	t->end_ns = b->ready[i];
 	t->compute_ns = (uint32_t)t->n_tokens;
@@ -721,6 +731,8 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 		lay_masks(&b->masks, lim, b->vocab, b->mask_memory);
 		masks_clear(&b->masks, lim);
 	}
+	if (lim->batches)
+		batches_cut(b->batch, b->depth, &b->masks, lim, b->vocab, lim->batches);
 	b->slot = take(lim->slots, sizeof(*b->slot), &ok);
 	for (int32_t i = 0; b->slot && i < lim->slots; i++) {
 		b->slot[i].words = take(lim->words, sizeof(uint32_t), &ok);
