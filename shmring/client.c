@@ -452,6 +452,7 @@ int sr_submit(struct sr_conn *c, const struct sr_request *request, uint32_t *tic
 		.flags = q.flags, .user_data = q.user_data, .max_tokens = q.max_tokens, .deadline = q.deadline,
 		.priority = q.priority, .n_top = (uint8_t)q.n_top, .n_prompt_top = (uint8_t)q.n_prompt_top,
 		.cache_salt = q.cache_salt, .tenant = q.tenant, .sampling = q.sampling, .n_answer = q.n_answer,
+		.name = q.name,
 	};
 	w.sampling.min_position = (int32_t)(q.n_prompt - q.n_answer + q.min_tokens);
 	memcpy(w.trace_id, q.trace_id, sizeof(w.trace_id));

@@ -390,7 +390,7 @@ static bool request_true(const struct host_config *cfg, const struct sr_shape *s
 {
 	uint32_t context = cfg->model.context, n_prompt = q->span[0].n - q->n_answer; /* without the answer */
 
-	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
+	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) || q->zero1 ||
 	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
 		return false;
 	if (!pooling_true(cfg, s, q) || (q->flags & SR_GUIDED && !(s->guides && q->max_tokens)))

@@ -128,6 +128,8 @@ struct sr_request {
 	                            the first guide.  With the same seed the rest of the answer is the same.
 	                            0 .. n_prompt-1, below max_tokens; 0 with SR_POOLED and
 	                            SR_PROMPT_LOGPROBS */
+	uint64_t name;           /* by which slipring why finds the request after its end, see
+	                            stats_request_name(); 0 = none.  The daemon does nothing else with it */
 };
 
 /* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH

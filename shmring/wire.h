@@ -124,7 +124,9 @@ struct sr_wire_request {
 	struct sr_sampling sampling;
 	uint8_t  trace_id[16], span_id[8];
 	uint32_t n_answer;                        /* ids at the prompt's end that are answer already */
-	uint8_t  zero[60];
+	uint32_t zero1;
+	uint64_t name;
+	uint8_t  zero[48];
 };
 
 /* A cancel: 1 line.  Pings use this ring too, because it never waits. */

@@ -199,6 +199,7 @@ static void fill(const struct request *r, struct sr_request *q)
 		.bias = a->bias, .n_bias = a->n_bias,
 		.bad = a->bad.id, .n_bad = a->bad.n,
 		.cache_salt = r->salt, .tenant = r->right.tenant,
+		.name = stats_request_name(r->id, strlen(r->id)),
 	};
 	memcpy(q->trace_id, r->trace_id, sizeof(q->trace_id));
 	memcpy(q->span_id, r->span_id, sizeof(q->span_id));

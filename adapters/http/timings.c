@@ -69,7 +69,8 @@ const char *timings_line(char out[TIMINGS_LINE], const struct timings *t)
 	if (t->known)
 		snprintf(out, TIMINGS_LINE, "server-timing: queue;dur=%.3f, prompt;dur=%.3f, "
 		         "cached;desc=\"%llu/%llu\", decode;dur=%.3f, total;dur=%.3f\r\n",
-		         (double)between(t->queued, t->scheduled) / 1e6, (double)between(t->scheduled, t->first) / 1e6,
+		         (double)between(t->queued, t->scheduled) / 1e6,
+		         (double)between(t->scheduled, t->first) / 1e6,
 		         (unsigned long long)t->cached, (unsigned long long)(t->cached + t->computed),
 		         (double)between(t->first, t->last) / 1e6, (double)between(t->queued, t->last) / 1e6);
 	return out;

@@ -94,7 +94,7 @@ class Request(C.Structure):
                 ("bad", C.POINTER(C.c_int32)), ("n_stop", C.c_uint32), ("n_allow", C.c_uint32),
                 ("n_bias", C.c_uint32), ("n_bad", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
                 ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8),
-                ("pooling", Pooling), ("padding", C.c_uint32), ("n_answer", C.c_uint32)]
+                ("pooling", Pooling), ("padding", C.c_uint32), ("n_answer", C.c_uint32), ("name", C.c_uint64)]
 
 
 class EndInfo(C.Structure):

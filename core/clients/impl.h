@@ -27,6 +27,8 @@ struct live {                         /* a request that the scheduler has */
 	uint64_t queued, first, last;
 	uint64_t recorded;            /* its number in a recording; 0 = not recorded */
 	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */
+	uint64_t name;                /* by which the stats page keeps its end; 0 = none */
+	struct stats_span taken, begun; /* sums when it was taken, and at its first token */
 };
 
 /* Work for a connection that can wait.  It is in a line at most once. */

@@ -36,7 +36,7 @@ static int32_t *bucket_of(const struct client *c, uint32_t ticket)
 	return &c->bucket[(uint32_t)(ticket * c->odd) >> c->shift];
 }
 
-static int32_t live_put(struct client *c, const struct host_request *r, uint64_t now)
+static int32_t live_put(struct clients *cl, struct client *c, const struct host_request *r)
 {
 	int32_t i = c->free != NONE ? c->free : c->n_ever++, *b = bucket_of(c, r->ticket);
 	struct live *q = &c->live[i];
@@ -45,9 +45,11 @@ static int32_t live_put(struct client *c, const struct host_request *r, uint64_t
 		c->free = q->next;
 	*q = (struct live){ .user_data = r->q.user_data, .ticket = r->ticket, .next = *b, .used = true,
 	                    .n_prompt = r->n_prompt - r->q.n_answer, .n_answer = r->q.n_answer,
-	                    .max_tokens = r->q.max_tokens, .queued = now, .guided = r->q.flags & SR_GUIDED, .place = r->q.place };
+	                    .max_tokens = r->q.max_tokens, .queued = cl->now, .name = r->q.name,
+	                    .guided = r->q.flags & SR_GUIDED, .place = r->q.place };
 	c->n_guided += q->guided;
 	memcpy(c->live[i].trace, r->q.trace_id, sizeof(c->live[i].trace));
+	stats_span_now(cl->cfg.counters, &q->taken);
 	*b = i;
 	c->n_live++;
 	c->row->live++;
@@ -183,6 +185,29 @@ static void log_end(const struct clients *cl, const struct client *c, const stru
 	          (double)(cl->now - q->queued) / 1e6);
 }
 
+/* Keep the end for slipring why. */
+static void note_end(const struct clients *cl, const struct client *c, const struct live *q,
+                     const struct sched_event *e)
+{
+	struct stats_ended end = {
+		.name = q->name, .queued = q->queued, .scheduled = e->scheduled, .first = q->first, .last = q->last,
+		.at = cl->now, .n_prompt = q->n_prompt, .cached = (uint32_t)e->cached,
+		.computed = (uint32_t)e->computed, .n_tokens = q->n_tokens, .max_tokens = q->max_tokens,
+		.preempted = (uint32_t)e->preempted, .finish = e->finish, .guided = q->guided,
+	};
+	struct stats_span now;
+
+	if (!cl->cfg.stats)
+		return;
+	memcpy(end.trace, q->trace, sizeof(end.trace));
+	memcpy(end.client, c->name, sizeof(end.client));
+	stats_span_now(cl->cfg.counters, &now);
+	stats_span_between(&q->taken, q->n_tokens ? &q->begun : &now, &end.before);
+	if (q->n_tokens)
+		stats_span_between(&q->begun, &now, &end.after);
+	stats_end(cl->cfg.stats, &end);
+}
+
 /* ---- the scheduler's port -------------------------------------------------------------------- */
 
 /* A stall ends when the client has read one record for each request it had when the stall began;
@@ -261,6 +286,7 @@ static void put_token(struct clients *cl, struct client *c, struct live *q, cons
 		return;
 	if (!q->n_tokens++) {
 		q->first = cl->now;
+		stats_span_now(cl->cfg.counters, &q->begun);
 		c->row->unanswered--;
 	}
 	c->row->tokens++;
@@ -280,6 +306,7 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
 	if (q->recorded)
 		record_end(cl->cfg.recorder, q->recorded, cl->now, q->n_tokens, e->finish);
 	log_end(cl, c, q, e->finish, e->scheduled);
+	note_end(cl, c, q, e);
 	live_drop(c, (int32_t)e->user_data);
 }
 
@@ -345,7 +372,8 @@ void pay(struct clients *cl, struct client *c, uint32_t words)
 static bool turn_away(struct clients *cl, struct client *c, const struct host_request *r, int error)
 {
 	struct counters *n = cl->cfg.counters;
-	struct live refused = { .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now };
+	struct live refused = { .n_prompt = r->n_prompt, .max_tokens = r->q.max_tokens, .queued = cl->now,
+	                        .name = r->q.name };
 
 	memcpy(refused.trace, r->q.trace_id, sizeof(refused.trace));
 	if (!port_reserve(cl, c, 1, 1))
@@ -355,6 +383,8 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 	if (error == -EAGAIN)                 /* it is submitted again: for its own client it has not ended */
 		return true;
 	log_end(cl, c, &refused, error, 0);
+	stats_span_now(n, &refused.taken);
+	note_end(cl, c, &refused, &(struct sched_event){ .finish = error });
 	n->invalid += error == -EINVAL;
 	n->ended[error == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;
 	return true;
@@ -416,7 +446,7 @@ static bool take_one(struct clients *cl, struct client *c, struct host_request *
 	if (e)
 		return turn_away(cl, c, r, e);
 	q = translate(cl, c, r, tenant);
-	i = live_put(c, r, cl->now);
+	i = live_put(cl, c, r);
 	q.user_data = (uint64_t)i;
 	e = sched_admit(cl->s, c, tenant, &q, cl->now);
 	if (e)

@@ -163,6 +163,46 @@ struct stats_client *stats_client_take(struct stats_page *p, const char name[32]
 	return NULL;
 }
 
+/* As in a mark, the first word is 0 while the others change. */
+void stats_end(struct stats_page *p, const struct stats_ended *e)
+{
+	struct stats_ended *to = &p->ended[p->n_ended % STATS_ENDED];
+
+	__atomic_store_n(&to->number, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	memcpy((char *)to + sizeof(to->number), (const char *)e + sizeof(e->number), sizeof(*e) - sizeof(e->number));
+	__atomic_store_n(&to->number, ++p->n_ended, __ATOMIC_RELEASE);
+}
+
+void stats_span_now(const struct counters *c, struct stats_span *out)
+{
+	out->steps = (uint32_t)c->steps;
+	out->rows = (uint32_t)c->rows;
+	for (int i = 0; i < N_WHY; i++)
+		out->why[i] = (uint32_t)(c->why_ns[i] >> 10);
+	for (int i = 0; i < N_BOUND; i++)
+		out->bound[i] = (uint32_t)(c->bound_ns[i] >> 10);
+}
+
+void stats_span_between(const struct stats_span *from, const struct stats_span *to, struct stats_span *out)
+{
+	out->steps = to->steps - from->steps;
+	out->rows = to->rows - from->rows;
+	for (int i = 0; i < N_WHY; i++)
+		out->why[i] = to->why[i] - from->why[i];
+	for (int i = 0; i < N_BOUND; i++)
+		out->bound[i] = to->bound[i] - from->bound[i];
+}
+
+uint64_t stats_request_name(const char *id, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ (unsigned char)id[i]) * 0x100000001b3u;
+	return h ? h : 1;
+}
+
 void stats_client_give(struct stats_client *c) { __atomic_store_n(&c->id, 0, __ATOMIC_RELEASE); }
 
 /* ---- the page ---------------------------------------------------------------------------- */
@@ -254,6 +294,7 @@ struct stats_view {
 };
 
 #define HEAD offsetof(struct stats_page, step) /* what queue limits and /metrics read, but minutes */
+#define MOST offsetof(struct stats_page, n_ended) /* all but the ends */
 
 static struct stats_view *view_of(const struct stats_page *p) { return (struct stats_view *)(uintptr_t)p; }
 
@@ -327,7 +368,7 @@ static int view_settle(struct stats_view *v, int r)
 
 static int read_words(struct stats_view *v)
 {
-	int r = file_read(v->fd, &v->other, sizeof(v->other), 0);
+	int r = file_read(v->fd, &v->other, MOST, 0);
 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return r;
@@ -347,7 +388,7 @@ int stats_read_all(const struct stats_page *page)
 	for (int i = 0; i < STATS_CLIENTS; i++)
 		*word++ = o->client[i].id;
 	if (r == 0)
-		r = file_read(v->fd, p, sizeof(*p), 0);
+		r = file_read(v->fd, p, MOST, 0);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (r == 0)
 		r = read_words(v);
@@ -358,6 +399,24 @@ int stats_read_all(const struct stats_page *page)
 	for (int i = 0; i < STATS_CLIENTS; i++, word++)
 		if (o->client[i].id != *word || p->client[i].id != *word)
 			p->client[i].id = 0;
+	return view_settle(v, r);
+}
+
+/* Twice: an end that changed meanwhile is dropped. */
+int stats_read_ended(const struct stats_page *page)
+{
+	struct stats_view *v = view_of(page);
+	struct stats_page *p = &v->page, *o = &v->other;
+	int r = file_read(v->fd, &p->n_ended, sizeof(*p) - MOST, MOST);
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (r == 0)
+		r = file_read(v->fd, &o->n_ended, sizeof(*o) - MOST, MOST);
+	for (int i = 0; i < STATS_ENDED; i++) {
+		if (r < 0 || o->ended[i].number != p->ended[i].number)
+			p->ended[i].number = 0;
+		clean(p->ended[i].client, sizeof(p->ended[i].client));
+	}
 	return view_settle(v, r);
 }
 

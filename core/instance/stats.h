@@ -19,14 +19,16 @@
 #include <sys/types.h>
 
 #include "core/instance/counters.h"
+#include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 9u
+#define STATS_VERSION 10u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
 #define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
 #define STATS_KNOBS   8               /* room for enum knob */
+#define STATS_ENDED   4096            /* requests that ended last */
 
 enum stats_hist {
 	HIST_TTFT, HIST_ITL, HIST_TPOT, HIST_E2E, HIST_QUEUE, HIST_INFERENCE, HIST_PREFILL,
@@ -62,6 +64,27 @@ struct stats_client {
 	uint64_t prompt_tokens, tokens;
 	uint64_t held, full_since_ns; /* times its ring was full; since when it is full, 0 = it is not */
 	uint64_t preparing_ns, arriving_ns; /* as the client reports, in windows of empty.h with `empty` time */
+};
+
+/* What the daemon did from one moment to another; or the sums up to a moment, which wrap around. */
+struct stats_span {
+	uint32_t steps, rows;         /* batches, and the rows in them */
+	uint32_t why[N_WHY], bound[N_BOUND]; /* time by what limited it, in units of 1,024 ns */
+};
+
+/* A request that has ended.  Times are MONOTONIC ns; 0 = never. */
+struct stats_ended {
+	uint64_t number;              /* of the end, from 1; 0: empty, or being written */
+	uint64_t name;                /* stats_request_name() of its id; 0 = the client gave none */
+	uint8_t  trace[16];           /* W3C trace id; zeros: none */
+	char     client[32];          /* the client's own name: any bytes */
+	uint64_t queued, scheduled, first, last, at; /* taken, first planned, first and last token, ended */
+	uint32_t n_prompt, cached, computed, n_tokens, max_tokens, preempted;
+	int32_t  finish;              /* enum sr_finish, or -errno */
+	uint32_t guided, masks;       /* 1: its tokens needed guides; masks that the client computed */
+	uint32_t mask_us, mask_most_us; /* the client's own time for all of them; for the slowest */
+	uint32_t zero;
+	struct stats_span before, after; /* its first token, from when it was taken, until it ended */
 };
 
 struct stats_page {
@@ -101,6 +124,9 @@ struct stats_page {
 	struct stats_mark minute[STATS_MINUTES];
 	uint64_t n_client;            /* connections so far */
 	struct stats_client client[STATS_CLIENTS];
+
+	uint64_t n_ended;             /* end i, from 0 on, lies at ended[i % STATS_ENDED] */
+	struct stats_ended ended[STATS_ENDED];
 };
 
 /* Upper bounds of a histogram's buckets without +Inf; *n is their number.  Bounds of the token
@@ -119,16 +145,25 @@ void stats_minute(struct stats_page *p);     /* mark now, and begin another minu
 /* Take a row for a connection and set its id; NULL if all are taken.  Then give it back. */
 struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);
 void stats_client_give(struct stats_client *c);
+void stats_end(struct stats_page *p, const struct stats_ended *e); /* but its number, which is given here */
 void stats_destroy(struct stats_page *p, const char *run_dir);
+
+/* The sums of a span until now; and the span between two moments. */
+void stats_span_now(const struct counters *c, struct stats_span *out);
+void stats_span_between(const struct stats_span *from, const struct stats_span *to, struct stats_span *out);
+
+/* The number by which the page has the id of a request, as clients and tools compute it (FNV-1a); never 0. */
+uint64_t stats_request_name(const char *id, size_t n);
 
 /* Reader: a copy of <run dir>/stats in the reader's own memory.  Magic, version and size are checked;
  * strings are terminated and safe to display.  It shows the last stats_read.  0, -ENOENT, -EPROTO. */
 int  stats_open(const struct stats_page **out, const char *run_dir);
 void stats_close(const struct stats_page *p);
 /* Read again a page that stats_open returned: all but steps and clients (8 KB; minutes, too, if one was
- * added); or all of it (1.4 MB, three times).  0, or -errno: the file is cut or invalid, and epoch is 0. */
+ * added); or all but the ends (1.4 MB, three times).  0, or -errno: the file is cut or invalid, and epoch is 0. */
 int  stats_read(const struct stats_page *p);
 int  stats_read_all(const struct stats_page *p);
+int  stats_read_ended(const struct stats_page *p); /* the ends, which neither of both reads */
 bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen?  Checks files, not the copy */
 uid_t stats_owner(const struct stats_page *p); /* owner of the file, who can write all of it */
 

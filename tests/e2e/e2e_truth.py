@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a server says about each request: timings that add up, Server-Timing, the prompt's text and length
 before it is sent."""
-import json, re, time
+import json, os, re, subprocess, time
 from harness import *
 
 CHAT = {"messages": [{"role": "user", "content": "Count to twenty in words."}], "temperature": 0, "seed": 1}
@@ -84,6 +84,42 @@ def prompts(p):
         check(p.ask("GET", path)[0] == 405, "POST alone")
 
 
+def why(p, *args):
+    r = subprocess.run([os.path.join(BUILD, "slipring"), "why", *args], capture_output=True, text=True, env=p.env)
+    return r.returncode, r.stdout, r.stderr
+
+
+def explained(p):
+    """slipring why ID says what the answer's own timings say."""
+    ask = {**CHAT, "max_tokens": 16, "timings": True, "ignore_eos": True}
+    a = p.post("/v1/chat/completions", ask)
+    rc, out, err = why(p, a["id"], "--json")
+    check(rc == 0, err)
+    e, t = json.loads(out), a["timings"]
+    check(len(e) == 1, f"one end: {e}")
+    e = e[0]
+    for k in ("cache_n", "prompt_n", "predicted_n", "queue_ms", "prompt_ms", "predicted_ms", "total_ms"):
+        check(abs(e[k] - t[k]) < 1e-6, f"{k}: {e[k]}, {t[k]}")
+    check(e["finish"] == "length" and e["max_tokens"] == 16 and e["preempted"] == 0, f"its end: {e}")
+    check(e["client"].startswith("slipring-http"), f"whose it was: {e['client']}")
+    after = e["after_it"]
+    check(14 <= after["steps"] <= 17 and .9 <= after["rows"] <= 1.2, f"alone: {after}")
+    check(sum(after["bound_ms"].values()) <= 1.2 * t["predicted_ms"] + 5, f"what bound it: {after} {t}")
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    status, h, text = p.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 3, "n": 2}, headers={
+        "traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-Request-Id": "mine-7"})
+    for name in (trace, "mine-7", "cmpl-mine-7"):
+        e = json.loads(why(p, name, "--json")[1])
+        check(len(e) == 2 and all(x["trace"] == trace for x in e), f"{name}: {e}")
+    rc, out, err = why(p, "chatcmpl-never")
+    check(rc == 1 and "chatcmpl-never is among the last 4096" in err and not out, f"{rc} {out} {err}")
+    rc, out, _ = why(p, "--last")
+    check(rc == 0 and "of slipring-http 0, ended" in out and ": length" in out and "first token" in out, out)
+    several = p.together(8, lambda i: p.post("/v1/chat/completions", {**ask, "max_tokens": 48}))
+    rows = [json.loads(why(p, x["id"], "--json")[1])[0]["after_it"]["rows"] for x in several]
+    check(all(1 < r <= 16 for r in rows) and max(rows) > 2, f"beside others: {rows}")
+
+
 def main():
     need_model()
     with Programs() as p:
@@ -91,6 +127,7 @@ def main():
         p.adapter("--model", MODEL)
         timings(p)
         prompts(p)
+        explained(p)
     done()
 
 

@@ -13,19 +13,26 @@
 #include "core/figures/figures.h"
 #include "core/figures/judge.h"
 #include "tools/instance.h"
+#include "tools/live/why_request.h"
 
 #define BAR 32
 
 static int why_usage(FILE *to)
 {
 	fprintf(to, "slipring why [--instance NAME] [--since TIME] [--json]\n"
+	        "slipring why [--instance NAME] [--json] REQUEST-ID | --last\n"
 	        "\n"
 	        "Shows what limited the daemon: at each moment, why its batch had no more rows, and what bound\n"
 	        "the time, as shares of the whole.  Then it names the knob to turn and, where the counters\n"
 	        "tell, what that would gain.\n"
 	        "\n"
+	        "With the id of an answer, of its X-Request-Id header or of its trace: what became of that\n"
+	        "request, if it is among the last 4096 that ended.  How long it waited and for what, how much\n"
+	        "of its prompt was cached, when its tokens came, beside how many it ran, and how it ended.\n"
+	        "\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
 	        "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a day)\n"
+	        "  --last           the request that ended last\n"
 	        "  --json           one object for programs; times in seconds\n"
 	        "\n"
 	        "why no more rows:  empty      nothing more was asked for\n"
@@ -190,13 +197,13 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 
 int cmd_why(int argc, char **argv)
 {
-	const char *name = NULL;
+	const char *name = NULL, *request = NULL;
 	struct stats_mark from, now;
 	struct instance in;
 	struct figures f;
 	struct verdict v;
 	double seconds = 300;
-	bool json = false;
+	bool json = false, last = false;
 	int r = 0;
 
 	for (int i = 1; i < argc; i++) {
@@ -208,6 +215,10 @@ int cmd_why(int argc, char **argv)
 			json = true;
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
+		else if (!strcmp(argv[i], "--last"))
+			last = true;
+		else if (*argv[i] != '-' && !request)
+			request = argv[i];
 		else if (!strcmp(argv[i], "--since") && i + 1 < argc && !isnan(seconds = since(argv[++i])))
 			;
 		else
@@ -215,6 +226,11 @@ int cmd_why(int argc, char **argv)
 	}
 	if (instance_open(&in, "why", name) < 0)
 		return 1;
+	if (request || last) {
+		r = why_request(&in, request, json);
+		instance_close(&in);
+		return r;
+	}
 	figures_now(in.page, instance_alive(&in), &now);
 	if (!in.page->ready_ns) {
 		fprintf(stderr, "slipring why: %s is %s: there is nothing to explain yet\n", in.name,

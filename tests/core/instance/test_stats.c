@@ -459,7 +459,8 @@ static void test_changes_hands(void **state)
 /* Its owner cuts the file under a reader at each length, and at each call. */
 static void test_cut(void **state)
 {
-	static const off_t cut[] = { 0, 1, 16, 4096, 8192, 500000, sizeof(*page) - 1 };
+	static const off_t cut[] = { 0, 1, 16, 4096, 8192, 500000,
+	                            offsetof(struct stats_page, n_ended) - 1 };
 	const struct stats_page *p, *q;
 
 	(void)state;
@@ -733,6 +734,54 @@ static void test_empty_words(void **state)
 	assert_string_equal(figures_empty(few, sizeof(few), cases[0].empty_s, 20), "tokenizing ");
 }
 
+/* The last ends are kept, each whole; an end that changes while it is read is dropped. */
+static void test_ended(void **state)
+{
+	const struct stats_page *p;
+	struct stats_ended e = { .name = stats_request_name("chatcmpl-1", 10), .n_tokens = 7, .client = "a\033b" };
+
+	(void)state;
+	for (uint32_t i = 0; i < STATS_ENDED + 5; i++) {
+		e.max_tokens = i;
+		stats_end(page, &e);
+	}
+	assert_int_equal(page->n_ended, STATS_ENDED + 5);
+	assert_int_equal(stats_open(&p, dir), 0);
+	assert_int_equal(p->n_ended, 0);      /* read when they are asked for */
+	assert_int_equal(stats_read_ended(p), 0);
+	for (uint32_t i = 5; i < STATS_ENDED + 5; i++) {
+		const struct stats_ended *got = &p->ended[i % STATS_ENDED];
+
+		assert_true(got->number == i + 1 && got->max_tokens == i && got->n_tokens == 7);
+		assert_true(got->name == e.name && !strcmp(got->client, "a?b"));
+	}
+	page->ended[3].number = 0;
+	assert_int_equal(stats_read_ended(p), 0);
+	assert_int_equal(p->ended[3].number, 0);
+	assert_int_equal(truncate(file, sizeof(*page) - 1), 0);
+	assert_int_equal(stats_read_ended(p), -EPROTO);
+	assert_int_equal(p->ended[4].number, 0);
+	assert_int_equal(truncate(file, sizeof(*page)), 0);
+	stats_close(p);
+	assert_true(stats_request_name("", 0) && stats_request_name("a", 1) != stats_request_name("b", 1));
+}
+
+/* Sums wrap around, and what lies between two of them does not. */
+static void test_spans(void **state)
+{
+	struct counters a = { .steps = UINT32_MAX, .rows = 5 }, b = { .steps = UINT32_MAX + 4ull, .rows = 25 };
+	struct stats_span from, to, got;
+
+	(void)state;
+	a.why_ns[WHY_KV] = (uint64_t)UINT32_MAX << 10;
+	b.why_ns[WHY_KV] = ((uint64_t)UINT32_MAX + 1000) << 10;
+	b.bound_ns[BOUND_MEMORY] = 4096;
+	stats_span_now(&a, &from);
+	stats_span_now(&b, &to);
+	stats_span_between(&from, &to, &got);
+	assert_true(got.steps == 4 && got.rows == 20 && got.why[WHY_KV] == 1000 && got.bound[BOUND_MEMORY] == 4);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -742,7 +791,7 @@ int main(void)
 		T(test_whole), T(test_words), T(test_changes_hands),
 		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
-			T(test_text), T(test_times), T(test_empty_words),
+			T(test_text), T(test_times), T(test_empty_words), T(test_ended), T(test_spans),
 	};
 #undef T
 
