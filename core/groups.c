@@ -19,7 +19,7 @@ static int32_t kinds_of(const struct sr_model *m, struct alike *out)
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		int32_t window = shape_window(kind_of(m, l)), i = 0;
 
-		if (m->layer[l].kv_back)
+		if (!has_kv(m, l))
 			continue;
 		while (i < n && out[i].window != window)
 			i++;
@@ -75,7 +75,7 @@ int32_t groups_padding(const struct sr_limits *l, const struct sr_model *m)
 	for (int32_t g = 0; g < l->n_groups; g++)
 		places += l->group[g].layers;
 	for (int32_t i = 0; i < m->n_layers; i++)
-		places -= !m->layer[i].kv_back;
+		places -= has_kv(m, i);
 	return places > 0 ? places : 0;
 }
 

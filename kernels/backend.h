@@ -89,6 +89,7 @@ struct sr_limits {
 	struct sr_group *shared; /* of several ranks: what they share (kernels/group.h), sr_need.shared bytes; or NULL */
 	int32_t n_groups;      /* 1 and more; a back end may refuse more (-ENOTSUP) */
 	struct sr_group group[SR_GROUPS_MAX];
+	int32_t n_states;      /* states of sequences (SR_CMD_STATE); 0 for a model whose layers have none */
 };
 
 /* Bytes, before anything is opened.  core/plan.c prints the sum with its reasons and
@@ -102,6 +103,7 @@ struct sr_need {
 	int32_t kinds_in_groups; /* 1: it can keep layers in groups (sr_limits.group); 0: one group of all */
 	int64_t pinned;        /* host: batches and bounce buffers, without the host tier */
 	int64_t shared;        /* host: what several ranks share besides their batches; 0: nothing */
+	int64_t per_state;     /* the state of one sequence, of all layers that have one; 0: none has */
 	int64_t avail, total;  /* device memory: free now, and in all; on the CPU the control group's */
 };
 
@@ -120,6 +122,8 @@ enum sr_op {
 	SR_CMD_BLOCKS,         /* table[a .. a+n) of this group = n block ids */
 	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
 	SR_CMD_POOL,           /* word: struct sr_pooling; the slot's rows are pooled */
+	SR_CMD_STATE,          /* the slot's next row continues state a (-1: none, it is the first) and leaves state
+	                          n, which may be a; rows after it continue state n.  No words */
 };
 enum sr_list {
 	SR_LIST_STOP,          /* n ids that may not be drawn before min_position, unless the row's

@@ -102,6 +102,8 @@ bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const str
 		return true;
 	case SR_CMD_POOL:
 		return l->vectors > 0 && c->n == POOLING_WORDS && POOLING_WORDS <= left;
+	case SR_CMD_STATE:
+		return upto((int64_t)c->a + 1, l->n_states) && upto(c->n, (int64_t)l->n_states - 1);
 	default:
 		return false;
 	}

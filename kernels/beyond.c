@@ -12,7 +12,7 @@ static unsigned of_kind(const struct sr_attn *k)
 	       (k->k_is_v ? SR_HAS_K_IS_V : 0u) | (k->chunk ? SR_HAS_CHUNKS : 0u) |
 	       (k->bidirectional ? SR_HAS_BIDIRECTIONAL : 0u) | (k->heat != 0 ? SR_HAS_HEAT : 0u) |
 	       (k->rope.kind == SR_ROPE_FACTORS ? SR_HAS_FACTORS : 0u) |
-	       (k->rope.kind == SR_ROPE_NONE ? SR_HAS_NO_ROPE : 0u);
+	       (k->rope.kind == SR_ROPE_NONE ? SR_HAS_NO_ROPE : 0u) | (k->gate ? SR_HAS_GATE : 0u);
 }
 
 static unsigned of_layer(const struct sr_layer *y)
@@ -20,7 +20,7 @@ static unsigned of_layer(const struct sr_layer *y)
 	return (y->norm1.type == SR_NONE || (y->norm2.type == SR_NONE && !y->parallel) ? SR_HAS_NO_NORM : 0u) |
 	       (y->parallel ? SR_HAS_PARALLEL : 0u) | (y->kv_back ? SR_HAS_SHARED_KV : 0u) |
 	       (y->sinks.type != SR_NONE ? SR_HAS_SINKS : 0u) | (y->ffn == SR_PLAIN ? SR_HAS_PLAIN_FFN : 0u) |
-	       (y->ffn == SR_EXPERTS ? SR_HAS_EXPERTS : 0u) |
+	       (y->ffn == SR_EXPERTS ? SR_HAS_EXPERTS : 0u) | (y->mixer == SR_DELTA ? SR_HAS_STATE : 0u) |
 	       (y->gate_bias.type != SR_NONE || y->up_bias.type != SR_NONE || y->down_bias.type != SR_NONE
 	        ? SR_HAS_FFN_BIAS : 0u);
 }
@@ -48,7 +48,8 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"attention sinks", "attention in chunks", "attention to later positions", "a temperature of queries",
 		"layers that share a KV cache", "a feed-forward part without a gate", "an activation other than silu and "
 		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
-		"layers without rope", "experts", "norms behind the sums", "learned positions",
+		"layers without rope", "experts", "norms behind the sums", "learned positions", "a gate on what is attended",
+		"layers with a state instead of keys and values (the gated delta rule)",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

@@ -14,6 +14,13 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 		op->matmul(d, P_QKV, P_Y, w->qkv, T);
 		op->rope_store(d, kv_of(n->m, l) == l ? l : -1, kind, w->qn, w->kn, n->m->eps, T);
 		op->attend(d, kv_of(n->m, l), kind, w->sinks, T);
+		if (kind->gate)
+			op->gate(d, kind, T);
+		op->matmul(d, P_Z, P_A, w->o, T);
+		break;
+	case SR_DELTA:
+		op->matmul(d, P_QKV, P_Y, w->qkv, T);
+		op->recur(d, l, &n->m->delta, &(struct recur_weights){ w->conv, w->rate, w->dt, w->o_norm }, n->m->eps, T);
 		op->matmul(d, P_Z, P_A, w->o, T);
 		break;
 	}

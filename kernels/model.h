@@ -42,12 +42,14 @@ struct sr_tensor {
 	int32_t count;         /* 1; or the number of experts, one after another unless `each` says otherwise */
 	int32_t outputs;       /* 0: its n outputs are stored.  Else this many, more than its own: */
 	int32_t first, step;   /* .. output i is number first + i * step (gate and up in one, in turn or not) */
+	int32_t run;           /* above 1: outputs lie in runs of this many, and step is from run to run */
 	int32_t transposed;    /* 1: stored as [k][outputs] */
 	int32_t group;         /* weights per scale along k; 0 = all, or fixed by the type */
 	int32_t group_n;       /* rows per scale; 0 = all (F8 per tensor), 1, 128 */
 	int32_t scale_type;    /* enum sr_type of scale */
 	float   add;           /* to each element at load: 1 for Gemma's norms in safetensors */
 	float   mul;           /* then each element times it; 0 = 1.  Vectors only */
+	int32_t neg_exp;       /* 1: then -exp of each element.  Vectors only */
 	struct sr_extent data, scale, zero, index; /* bytes == 0: none */
 	const struct sr_stored *each; /* [count], owned by the model: where each expert's lies; or NULL */
 };
@@ -113,6 +115,7 @@ struct sr_attn {
 	int32_t qk_norm;       /* bits SR_QK_.. */
 	int32_t v_norm;        /* 1: v is divided by its rms per head, without a weight */
 	int32_t k_is_v;        /* 1: no v of its own: v is k before its norm and rope */
+	int32_t gate;          /* 1: what a head attended is multiplied by sigmoid(o_gate y) */
 	float   scale;         /* on q.k, 1/sqrt(head_dim) mostly */
 	float   cap;           /* of scores: cap * tanh(x / cap); 0 = none */
 	float   heat;          /* q *= 1 + heat * ln(1 + floor((p + heat_add) / heat_from)); 0 = none */
@@ -120,7 +123,25 @@ struct sr_attn {
 	struct sr_rope rope;
 };
 
-enum sr_mixer { SR_ATTEND };           /* attention over the KV cache */
+enum sr_mixer {
+	SR_ATTEND,             /* attention over the KV cache */
+	SR_DELTA,              /* the gated delta rule: a state for each sequence, of one size for any length */
+};
+
+/* SR_DELTA.  For each token, with q, k, v, z (o_gate), b (beta), a (alpha) the products with y:
+ *	q, k, v     silu(sum of conv[c][j] * x[c]) over the channel's last `conv` inputs x, its own the last
+ *	q, k        per head x / sqrt(sum(x^2) + 1e-6), and q / sqrt(k_dim)
+ *	decay       exp(rate * ln(1 + exp(a + dt)));  write = 1 / (1 + exp(-b)), one of each for a value head
+ *	S           decay * S + k (write * (v - decay * S^T k))^T, [k_dim][v_dim] for each value head
+ *	out         rms(S^T q; o_norm) * silu(z), then o
+ * Yang et al., Gated Delta Networks (arXiv 2412.06464).  The state of a sequence is S and the last conv - 1
+ * inputs of each channel, both in f32. */
+struct sr_delta {              /* sr_model.delta */
+	int32_t k_heads, v_heads; /* v_heads is a multiple of k_heads */
+	int32_t k_dim, v_dim;  /* widths of a head */
+	int32_t conv;          /* inputs of the convolution */
+	int32_t tiled;         /* value head h reads key head h % k_heads; 0: h / (v_heads / k_heads) */
+};
 enum sr_ffn {
 	SR_GATED,              /* down(act(gate) * up) */
 	SR_PLAIN,              /* down(act(up)) */
@@ -164,6 +185,9 @@ struct sr_layer {
 	struct sr_tensor sinks;                          /* [1][n_heads]: a logit that has no value */
 	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3; or SR_QK_ROW */
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
+	struct sr_tensor o_gate;                         /* [H * E][D], sr_attn.gate; SR_DELTA: z, [v_heads * v_dim][D] */
+	struct sr_tensor beta, alpha;                    /* SR_DELTA: [v_heads][D] */
+	struct sr_tensor conv, rate, dt, o_norm;         /* vectors: [channels][conv], [v_heads], .., [v_dim] */
 	struct sr_tensor router, router_bias, choice_bias; /* SR_EXPERTS: [n][D], [1][n], [1][n] */
 	struct sr_tensor expert_gate, expert_up, expert_down; /* of count n: [d_ff][D], .., [D][d_ff] */
 	struct sr_tensor expert_gate_bias, expert_up_bias, expert_down_bias; /* of count n: [1][d_ff], .. */
@@ -190,6 +214,7 @@ struct sr_model {
 	int32_t n_kinds;       /* 1 to SR_KINDS */
 	struct sr_attn kind[SR_KINDS];
 	struct sr_experts experts;           /* of layers with SR_EXPERTS */
+	struct sr_delta delta;               /* of layers with SR_DELTA */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
 	struct sr_tensor positions, types;   /* [context][D], [..][D]: added to embed, of types the first (BERT) */
 	struct sr_layer *layer;              /* [n_layers] */
@@ -198,6 +223,12 @@ struct sr_model {
 static inline const struct sr_attn *kind_of(const struct sr_model *m, int32_t layer)
 {
 	return &m->kind[m->layer[layer].kind];
+}
+
+/* Has a layer keys and values of its own in the cache? */
+static inline int has_kv(const struct sr_model *m, int32_t layer)
+{
+	return m->layer[layer].mixer == SR_ATTEND && !m->layer[layer].kv_back;
 }
 
 /* The layer whose cache a layer reads: itself, mostly. */
@@ -213,12 +244,26 @@ enum sr_beyond {
 	SR_HAS_K_IS_V = 1 << 8, SR_HAS_SINKS = 1 << 9, SR_HAS_CHUNKS = 1 << 10, SR_HAS_BIDIRECTIONAL = 1 << 11,
 	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
 	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
-	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21,
+	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21, SR_HAS_GATE = 1 << 22, SR_HAS_STATE = 1 << 23,
 };
 unsigned sr_beyond(const struct sr_model *m);
 
 /* 0 if nothing of what m has is missing in known, else -ENOTSUP and a line in err that names it. */
 int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, char *err, size_t errlen);
+
+/* The number of output i among those that are stored. */
+static inline int64_t sr_output_of(const struct sr_tensor *t, int64_t i)
+{
+	if (!t->outputs)
+		return i;
+	return t->run > 1 ? t->first + i / t->run * t->step + i % t->run : t->first + i * t->step;
+}
+
+/* Channels of the convolution of SR_DELTA: q and k of all key heads, v of all value heads. */
+static inline int32_t sr_delta_channels(const struct sr_delta *a)
+{
+	return 2 * a->k_heads * a->k_dim + a->v_heads * a->v_dim;
+}
 
 /* Where part e of a tensor of several lies. */
 static inline struct sr_stored sr_stored_of(const struct sr_tensor *t, int32_t e)

@@ -1,6 +1,6 @@
 /* net.c - the weights of a model are handed to the back end, tensor by tensor.  See net.h.
  *
- * What multiplies the same input is stacked into one weight: q, k and v; gate and up.
+ * What multiplies the same input is stacked into one weight: q, k and v, with what gates them; gate and up.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct loading {
 static void add_stacked(struct loading *ld, struct weight **out, const struct sr_tensor *const *part,
                         const struct sr_tensor *const *bias, int n)
 {
-	const struct sr_tensor *has[3], *has_bias[3];
+	const struct sr_tensor *has[6], *has_bias[6];
 	int64_t bytes;
 	int given = 0;
 
@@ -53,15 +53,30 @@ static void add_with_bias(struct loading *ld, struct weight **out, const struct 
 
 static void add_attention(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
-	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v };
-	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias };
+	static const struct sr_tensor none;
+	const struct sr_tensor *qkv[] = { &y->q, &y->k, &y->v, &y->o_gate };
+	const struct sr_tensor *qkv_bias[] = { &y->q_bias, &y->k_bias, &y->v_bias, &none };
 
 	add_with_bias(ld, w ? &w->norm1 : NULL, &y->norm1, &y->norm1_bias);
-	add_stacked(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 3);
+	add_stacked(ld, w ? &w->qkv : NULL, qkv, qkv_bias, 4);
 	add_tensor(ld, w ? &w->qn : NULL, &y->q_norm);
 	add_tensor(ld, w ? &w->kn : NULL, &y->k_norm);
 	add_tensor(ld, w ? &w->sinks : NULL, &y->sinks);
 	add_with_bias(ld, w ? &w->o : NULL, &y->o, &y->o_bias);
+	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
+}
+
+static void add_delta(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *all[] = { &y->q, &y->k, &y->v, &y->o_gate, &y->beta, &y->alpha };
+
+	add_with_bias(ld, w ? &w->norm1 : NULL, &y->norm1, &y->norm1_bias);
+	add_stacked(ld, w ? &w->qkv : NULL, all, NULL, 6);
+	add_tensor(ld, w ? &w->conv : NULL, &y->conv);
+	add_tensor(ld, w ? &w->rate : NULL, &y->rate);
+	add_tensor(ld, w ? &w->dt : NULL, &y->dt);
+	add_tensor(ld, w ? &w->o_norm : NULL, &y->o_norm);
+	add_tensor(ld, w ? &w->o : NULL, &y->o);
 	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
 }
 
@@ -98,6 +113,9 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 	switch ((enum sr_mixer)y->mixer) {
 	case SR_ATTEND:
 		add_attention(ld, w, y);
+		break;
+	case SR_DELTA:
+		add_delta(ld, w, y);
 		break;
 	}
 	switch ((enum sr_ffn)y->ffn) {

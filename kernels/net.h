@@ -16,6 +16,7 @@ extern "C" {
 /* Weights that a layer does not have are NULL. */
 struct net_layer {
 	struct weight *norm1, *qkv, *qn, *kn, *sinks, *o, *post1; /* the mixer's: SR_ATTEND */
+	struct weight *conv, *rate, *dt, *o_norm;          /* SR_DELTA, which has norm1, qkv, o and post1, too */
 	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED, SR_PLAIN */
 	struct weight *router, *choice_bias, *shared_mix;  /* SR_EXPERTS; gu and down are the shared one's */
 	struct weight *expert_gu, *expert_down;

@@ -6,6 +6,8 @@
  *          Sizes of a row: X Y Z [D], QKV [H+2G][E], A [H][E], GU [2F], ACT [F],
  *          LOGITS [V] f32.  T rows, but Y and LOGITS after pick: R.
  *          QKV is [H+G][E] where v is k, [H][E] in layers without k and v.
+ *          QKV is [H+2G+H][E] where attention has a gate.  With SR_DELTA QKV is q, k, v, z, b, a
+ *          (struct sr_delta) one after the other, and A is [v_heads][v_dim].
  *          With experts: SCORES [experts] f32; GU [2F] and ACT [F] of each expert that a token has, and
  *          OUT [D] likewise.  Those rows are in an order of the back end's, which route() decides.
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
@@ -30,6 +32,9 @@ extern "C" {
 
 struct dev;     /* the back end's own: stream or team, places, slots, the batch's rows */
 struct weight;  /* the back end's own: a packed matrix with its bias, or a vector */
+
+/* The vectors of SR_DELTA. */
+struct recur_weights { const struct weight *conv, *rate, *dt, *norm; };
 
 enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LOGITS };
 
@@ -75,6 +80,13 @@ struct ops {
 	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own, as layer l stored
 	 * them.  sinks: [H] logits that join each head's softmax and add nothing to its sum; or NULL */
 	void (*attend)(struct dev *, int l, const struct sr_attn *, const struct weight *sinks, int T);
+
+	/* A *= sigmoid of the last H heads of QKV: sr_attn.gate */
+	void (*gate)(struct dev *, const struct sr_attn *, int T);
+
+	/* A[T] = what the gated delta rule of layer l makes of QKV, without o: struct sr_delta.  It reads and writes
+	 * the states that the slots name (SR_CMD_STATE).  Tokens of a sequence are taken one after the other */
+	void (*recur)(struct dev *, int l, const struct sr_delta *, const struct recur_weights *, float eps, int T);
 
 	/* SR_GATED: ACT = act(GU[0..F)) * GU[F..2F); SR_PLAIN: act(GU[0..F)).  F = d_ff of the layer, or of an
 	 * expert; limit: SR_OAI's; T rows */

@@ -70,15 +70,21 @@ static int32_t next_group(const struct sr_limits *l, int32_t window, const int32
 
 int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struct sr_limits *l)
 {
-	int32_t n[SR_GROUPS_MAX] = { 0 }, most = 0;
+	int32_t n[SR_GROUPS_MAX] = { 0 }, most = 0, states = 0;
 
 	if (l->n_groups == 1 && l->group[0].window > 0)
 		for (int32_t i = 0; i < m->n_layers; i++)
-			if (shape_window(kind_of(m, i)) != l->group[0].window)
+			if (has_kv(m, i) && shape_window(kind_of(m, i)) != l->group[0].window)
 				return -EINVAL;
 	for (int32_t i = 0; i < m->n_layers; i++) {
 		int32_t g;
 
+		if (m->layer[i].mixer == SR_DELTA) {
+			if (out)
+				out[i] = (struct kv_place){ -1, states };
+			states++;
+			continue;
+		}
 		if (m->layer[i].kv_back) {
 			if (out)
 				out[i] = out[kv_of(m, i)];
@@ -107,6 +113,7 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 {
 	const struct sr_attn *first = &m->kind[0];
 	const struct sr_experts *x = &m->experts;
+	const struct sr_delta *a = &m->delta;
 	int32_t D = m->d_model, qkv = 0, attended = 0, ff = 0, least = INT32_MAX;
 
 	assert(world >= 1 && rank >= 0 && rank < world);
@@ -121,7 +128,13 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 		shape_heads(kind, rank, world, q, kv);
 		least = q->n < least ? q->n : least;
 		attended = larger(attended, q->n * kind->head_dim);
-		qkv = larger(qkv, (q->n + 2 * kv->n) * kind->head_dim);
+		qkv = larger(qkv, (q->n + 2 * kv->n + (kind->gate ? q->n : 0)) * kind->head_dim);
+	}
+	if (a->v_heads && world > 1)
+		return refuse(-ENOTSUP, err, errlen, "layers with a state cannot be divided among ranks yet");
+	if (a->v_heads) {
+		attended = larger(attended, a->v_heads * a->v_dim);
+		qkv = larger(qkv, sr_delta_channels(a) + a->v_heads * (a->v_dim + 2));
 	}
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		struct rank_part p = shape_ff(&m->layer[l], rank, world);

@@ -35,7 +35,8 @@ struct rank_shape {
 	int32_t inputs, outputs;             /* most of any product */
 };
 
-/* Where keys and values of a layer lie: at place `at` of the blocks of a group. */
+/* Where keys and values of a layer lie: at place `at` of the blocks of a group.  A layer with a state is in group
+ * -1, and `at` counts those before it. */
 struct kv_place { int32_t group, at; };
 
 /* The most positions that a layer looks back, its own included; 0 = all. */

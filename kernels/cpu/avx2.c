@@ -139,6 +139,11 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	*logsum = log((lane[0] + lane[1]) + (lane[2] + lane[3])) + (double)*max;
 }
 
+static void delta(const struct kern_delta *a)
+{
+	kern_delta_rule(a);
+}
+
 const struct kern avx2_table = {
 	.name = "avx2",
 	.form = form,
@@ -157,5 +162,6 @@ const struct kern avx2_table = {
 	.add = add,
 	.rope = rope,
 	.act_mul = act_mul,
+	.delta = delta,
 	.logits = logits,
 };

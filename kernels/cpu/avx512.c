@@ -169,6 +169,11 @@ static void attend_vnni(int32_t kv_type, const struct kern_attend *a)
 	(kv_type == SR_KV_BF16 ? avx2_table.attend : avx512_attend)(kv_type, a);
 }
 
+static void delta(const struct kern_delta *a)
+{
+	kern_delta_rule(a);
+}
+
 #define TABLE(nickname, f, scratch, att)                \
 	.name = nickname,                               \
 	.form = f,                                      \
@@ -187,6 +192,7 @@ static void attend_vnni(int32_t kv_type, const struct kern_attend *a)
 	.add = add,                                     \
 	.rope = rope,                                   \
 	.act_mul = act_mul,                             \
+	.delta = delta,                                 \
 	.logits = logits,
 
 const struct kern avx512_table = { TABLE("avx512", form, avx512_attend_scratch, avx512_attend) };

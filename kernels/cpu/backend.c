@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "cpu.h"
-#include "memory.h"
 #include "kernels/refuse.h"
 #include "shmring/clock.h"
 
@@ -136,6 +135,12 @@ static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 	return c.at;
 }
 
+/* Of one sequence. */
+static size_t state_bytes(const struct sr_backend *b)
+{
+	return b->n_state_layers ? (size_t)b->n_state_layers * recur_layer_floats(&b->m.delta) * sizeof(float) : 0;
+}
+
 static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 {
 	struct cutter c = { base, 0, LINE };
@@ -146,6 +151,20 @@ static size_t lay_batch(struct sr_backend *b, uint8_t *base)
 }
 
 /* ---- plan -------------------------------------------------------------------------------------- */
+
+static int check_delta(const struct sr_model *m, char *err, size_t errlen)
+{
+	const struct sr_delta *a = &m->delta;
+
+	if (!a->v_heads)
+		return 0;
+	if (a->k_dim % 16 || a->v_dim % 16 || a->k_dim > HEAD_MAX || a->v_dim > HEAD_MAX ||
+	    a->v_heads * a->v_dim % 32 || a->conv < 2 || a->conv > CONV_MAX)
+		return refuse(-ENOTSUP, err, errlen, "a state of %d heads, %d x %d, and a convolution of %d: the CPU back end "
+			"computes widths that are multiples of 16 up to %d, and convolutions of 2 to %d", a->v_heads, a->k_dim,
+			a->v_dim, a->conv, HEAD_MAX, CONV_MAX);
+	return 0;
+}
 
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, const struct kern *k,
                        char *err, size_t errlen)
@@ -172,6 +191,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (m->experts.n && (m->experts.d_ff % 32 || m->experts.d_shared % 32))
 		return refuse(-ENOTSUP, err, errlen, "experts %d wide, a shared one of %d: both must be multiples of 32 "
 			"on the CPU", m->experts.d_ff, m->experts.d_shared);
+	if (check_delta(m, err, errlen))
+		return -ENOTSUP;
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
@@ -217,6 +238,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
 	b->kv_layer = 2 * b->kv_half * (size_t)m->kind[0].n_kv_heads;
 	b->kv_block = b->kv_layer * (size_t)layers;
+	for (int32_t i = 0; i < m->n_layers; i++)
+		b->n_state_layers += m->layer[i].mixer == SR_DELTA;
 	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, err, errlen);
 	if (weights < 0)
 		free(b->dev);
@@ -237,6 +260,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		.slots = (int64_t)lay_slots(&b, NULL),
 		.per_block = (int64_t)b.kv_block,
 		.kinds_in_groups = 1,
+		.per_state = (int64_t)state_bytes(&b),
 		.pinned = (int64_t)lay_batch(&b, NULL),
 	};
 	memory_left(&out->avail, &out->total);
@@ -284,6 +308,15 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 	if (!b->kv)
 		return refuse(-ENOMEM, err, errlen, "no memory for a KV cache of %zu MiB", b->kv_size >> 20);
 	memory_huge(b->kv, b->kv_size);
+	if (b->n_state_layers) {
+		size_t states = (size_t)b->lim.n_states * state_bytes(b);
+
+		if (b->lim.n_states < 1)
+			return refuse(-EINVAL, err, errlen, "%s has layers with a state, but there is room for none", b->m.arch);
+		b->states = memory_map(&b->memory, states);
+		if (!b->states)
+			return refuse(-ENOMEM, err, errlen, "no memory for states of %zu MiB", states >> 20);
+	}
 	p = memory_map(&b->memory, scratch);
 	if (!p)
 		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of activations", scratch >> 20);
@@ -500,6 +533,10 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 	case SR_CMD_POOL:
 		memcpy(&s->pooling, word, sizeof(s->pooling));
 		break;
+	case SR_CMD_STATE:
+		s->from = c->a;
+		s->to = c->n;
+		break;
 	default:
 		assert(!"a command that exists");
 	}
@@ -534,12 +571,19 @@ static void add_pool(struct slice *s, const struct sr_batch *b, const struct sr_
 		s->pick[s->n_picks++] = row_pick(r, b->token, s->n_tokens - from, 0);
 }
 
+/* The next n tokens of the slice are of this slot. */
+static void add_state_run(struct slice *s, struct slot *slot, int32_t n)
+{
+	s->run[s->n_runs++] = (struct state_run){ s->n_tokens, n, slot->from, slot->to };
+	slot->from = slot->to;
+}
+
 static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 {
 	struct slice *s = b->slice;
 	int32_t cap = slice_tokens(b);
 
-	s->n_tokens = s->n_items = s->n_stores = s->n_picks = s->n_pools = 0;
+	s->n_tokens = s->n_items = s->n_stores = s->n_picks = s->n_pools = s->n_runs = 0;
 	s->guided = false;
 	s->single = true;
 	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
@@ -553,6 +597,8 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 			add_pool(s, &b->batch, r, c->done, n);
 		else
 			add_picks(s, &b->batch, r, c->done, n);
+		if (b->n_state_layers)
+			add_state_run(s, &b->slot[r->slot], n);
 		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, b->lim.whole ? 1 : QUERIES);
 		s->n_stores += cut_runs(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {

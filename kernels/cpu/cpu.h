@@ -3,6 +3,7 @@
  *	backend.c   the door: memory, batches, commands; cuts a batch into slices
  *	ops.c       the verbs over a slice, a share for each thread (share.h)
  *	experts.c   those of experts: which compute a token, their products, their sum
+ *	recur.c     that of layers with a state
  *	weights.c   reads weights and packs them in the order in which threads stream them
  *	sample.c    from one row of logits to a token
  *	team.c      threads and barriers
@@ -37,8 +38,9 @@
 #define SLICE  512               /* most tokens of one pass through the layers */
 #define SOLO   KERN_TILE         /* most rows that every thread computes for itself */
 #define QUERIES 16               /* most queries of one attention item */
-#define PARTS  3                 /* most tensors stacked into one weight */
+#define PARTS  6                 /* most tensors stacked into one weight */
 #define HEAD_MAX 512             /* widest head */
+#define CONV_MAX 8               /* most inputs of a convolution */
 
 struct part {
 	int32_t type, n, n_blocks;   /* as stored; outputs; ceil(n / KERN_COLS) */
@@ -81,14 +83,19 @@ static inline uint8_t *weight_block(const struct weight *w, int part, int32_t ex
 	return w->share[owner * PARTS + part] + ((size_t)expert * each + (size_t)(block - first)) * q->block_bytes;
 }
 
+/* Tokens t .. t+n-1 of one sequence, and where its state lies before and after them; from -1: it is new. */
+struct state_run { int32_t t, n, from, to; };
+
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks, n_pools;
+	int32_t n_runs;              /* 0 if no layer has a state */
 	bool    guided;              /* a pick has a mask */
 	bool    single;              /* one token of each sequence: no thread reads what another stores */
 	struct batch_token token[SLICE];
 	struct token_run item[SLICE];  /* of attention, cheap ones first */
 	struct token_run store[SLICE]; /* tokens of one KV block; one thread stores them all, because
 	                                they share words there */
+	struct state_run run[SLICE];
 	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
 	struct batch_pool pool[SLICE];
 	int32_t last[SLICE];         /* with limits.whole: the last position of each token's prompt */
@@ -171,7 +178,9 @@ struct sr_backend {
 	/* KV: [n_blocks + 1 + n_host_blocks][layers of a group][n_kv_heads][K, V] */
 	uint8_t *kv;
 	size_t   kv_size, kv_block, kv_layer, kv_half; /* bytes: all, a block, a layer of it, K */
-	struct kv_place *kv_place;   /* [n_layers] */
+	struct kv_place *kv_place;   /* [n_layers]; of layers with a state, `at` counts those before */
+	float   *states;             /* [n_states][n_state_layers][recur_layer_floats()] */
+	int32_t  n_state_layers;
 
 	struct slot *slot;           /* [slots + 1] */
 	int32_t      history_cap;    /* ids of a slot */
@@ -204,6 +213,20 @@ void experts_combine(struct dev *d, const struct sr_experts *x, int shared, cons
 /* Scratch of one thread, or of all (d NULL); most tiles of a slice of T tokens. */
 void experts_lay(struct sr_backend *b, struct dev *d, struct cutter *c, size_t T);
 size_t experts_tiles(const struct sr_backend *b, size_t T);
+
+/* memory.c */
+/* Zeroed address space, aligned to 2 MiB, backed by pages when touched.  NULL: no memory. */
+void *memory_map(struct memory **list, size_t size);
+void  memory_huge(void *at, size_t size);   /* ask for huge pages, from a mapping's start on */
+void  memory_unmap_all(struct memory **list);
+
+/* Bytes free and in all: of the machine, or of the control group with the tightest limit. */
+void  memory_left(int64_t *avail, int64_t *total);
+
+/* recur.c */
+void recur(struct dev *d, int l, const struct sr_delta *a, const struct recur_weights *w, float eps, int T);
+void attend_gate(struct dev *d, const struct sr_attn *kind, int T);
+size_t recur_layer_floats(const struct sr_delta *a);
 
 /* roof.c */
 void roof_measure(struct sr_backend *b);

@@ -67,6 +67,60 @@ struct kern_attend {
 	int32_t  span;
 };
 
+/* Tokens of one sequence through the gated delta rule, one value head: struct sr_delta in kernels/model.h.  With S
+ * the state, for each token: d = write * (v - decay * S^T k); S = decay * S + k d^T; out = S^T q. */
+struct kern_delta {
+	int32_t n;                    /* tokens */
+	int32_t k_dim, v_dim;         /* multiples of 16 */
+	const float *q, *k, *v;       /* token t at t * ld; q and k are normalized */
+	const float *decay, *write;   /* likewise */
+	float       *out;             /* [v_dim], token t at t * ld_out */
+	size_t   ld, ld_out;          /* in floats */
+	const float *from;            /* the state before: [v_dim / 16][k_dim][16] */
+	float       *to;              /* and after; may be `from` */
+};
+
+/* Sixteen columns of the state are one vector, [k_dim] of them a block of 8 KiB: it stays in the nearest cache for all
+ * tokens.  Elements are multiplied, then added, each sum in four parts of one order. */
+typedef float kern_lanes __attribute__((vector_size(KERN_COLS * sizeof(float)), aligned(4), may_alias));
+
+/* One token; the state is read from `from` and written to `to`. */
+static inline void kern_delta_token(const struct kern_delta *a, int32_t t, int32_t block, const kern_lanes *from,
+                                    kern_lanes *to)
+{
+	const float *q = a->q + (size_t)t * a->ld, *k = a->k + (size_t)t * a->ld;
+	const float decay = a->decay[(size_t)t * a->ld], by = a->write[(size_t)t * a->ld];
+	const kern_lanes v = *(const kern_lanes *)(a->v + (size_t)t * a->ld + (size_t)block * KERN_COLS);
+	kern_lanes sum[4] = { { 0 } }, d;
+
+	for (int32_t i = 0; i < a->k_dim; i += 4)
+		for (int32_t j = 0; j < 4; j++)
+			sum[j] += from[i + j] * k[i + j];
+	d = (v - ((sum[0] + sum[1]) + (sum[2] + sum[3])) * decay) * by;
+	for (int32_t j = 0; j < 4; j++)
+		sum[j] = (kern_lanes){ 0 };
+	for (int32_t i = 0; i < a->k_dim; i += 4)
+		for (int32_t j = 0; j < 4; j++) {
+			kern_lanes s = from[i + j] * decay + d * k[i + j];
+
+			to[i + j] = s;
+			sum[j] += s * q[i + j];
+		}
+	*(kern_lanes *)(a->out + (size_t)t * a->ld_out + (size_t)block * KERN_COLS) =
+		(sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static inline void kern_delta_rule(const struct kern_delta *a)
+{
+	for (int32_t block = 0; block < a->v_dim / KERN_COLS; block++) {
+		size_t at = (size_t)block * KERN_COLS * (size_t)a->k_dim;
+		kern_lanes *to = (kern_lanes *)(a->to + at);
+
+		for (int32_t t = 0; t < a->n; t++)
+			kern_delta_token(a, t, block, t ? to : (const kern_lanes *)(a->from + at), to);
+	}
+}
+
 /* A row's sum over some spans: the largest score, the sum of weights relative to it, 14 floats unused,
  * and head_dim sums of weight * v. */
 static inline size_t kern_part(int32_t head_dim)
@@ -152,8 +206,9 @@ struct kern {
 	void (*add)(float *x, const float *z, int32_t n);                        /* x += z */
 	/* rotate one head in place: cs = cos, sin interleaved for dims/2 pairs; pairs: see sr_rope */
 	void (*rope)(float *head, const float *cs, int32_t dims, int32_t pairs);
-	/* out = act(gate) * up; SR_SILU, SR_GELU_TANH */
+	/* out = act(gate) * up; SR_SILU, SR_GELU_TANH; out may be gate */
 	void (*act_mul)(int32_t act, const float *gate, const float *up, int32_t n, float *out);
+	void (*delta)(const struct kern_delta *a); /* kern_delta_rule() */
 	/* Over n logits: the largest, where it is first, and log(sum(exp(x - max))) + max. */
 	void (*logits)(const float *x, int32_t n, float *max, int32_t *arg, double *logsum);
 };

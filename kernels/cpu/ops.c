@@ -35,6 +35,10 @@
  *	route           SCORES       CHOICE   | waits for SCORES     | waits for SCORES, then CHOICE
  *	combine         OUT Z                 | waits for OUT        | waits for OUT
  *
+ *	recur, convolution  QKV      QKV      | waits for QKV        | waits for QKV       only with a state
+ *	       rule         QKV      A        | waits for QKV        | waits for QKV
+ *	gate                QKV A    A        | waits for A          | waits for A
+ *
  *           Solo but not paired: one more, in attend.  Attention by spans: one more, between its parts.
  */
 #include <assert.h>
@@ -746,6 +750,8 @@ const struct ops cpu_ops = {
 	.reduce = reduce,
 	.rope_store = rope_store,
 	.attend = attend,
+	.gate = attend_gate,
+	.recur = recur,
 	.act_mul = act_mul,
 	.pick_norm = pick_norm,
 	.sample = sample_results,

@@ -378,6 +378,11 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	*logsum = log(sum) + (double)*max;
 }
 
+static void delta(const struct kern_delta *a)
+{
+	kern_delta_rule(a);
+}
+
 const struct kern kern_plain = {
 	.name = "plain",
 	.form = form,
@@ -396,5 +401,6 @@ const struct kern kern_plain = {
 	.add = add,
 	.rope = rope,
 	.act_mul = act_mul,
+	.delta = delta,
 	.logits = logits,
 };

@@ -58,7 +58,7 @@ static const char *moved_refuses(const struct sr_tensor *t)
 	bool f4 = t->type == SR_MXFP4 && t->scale.bytes;
 	size_t k = (size_t)t->k;
 
-	if (t->outputs && (t->first < 0 || t->step < 1 || t->first + (int64_t)(t->n - 1) * t->step >= t->outputs))
+	if (t->outputs && (t->first < 0 || t->step < 1 || sr_output_of(t, t->n - 1) >= t->outputs))
 		return "its outputs are not among those that are stored";
 	if (types_quantized(t->type) ? t->transposed : !types_bytes(t->type, t->k))
 		return "only floats can be stored transposed";
@@ -183,7 +183,7 @@ void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first
 	size_t row_bytes = repack_row_bytes(t);
 
 	for (int32_t i = 0; i < n && !is_4bit(t->type); i++) {
-		size_t c = (size_t)(t->outputs ? t->first + (first + i) * t->step : first + i);
+		size_t c = (size_t)sr_output_of(t, first + i);
 
 		if (t->type == SR_MXFP4)
 			mxfp4_row(t, a, c, rows + (size_t)i * row_bytes);

@@ -86,8 +86,11 @@ static double layer_macs(const struct sr_backend *b, int32_t l)
 {
 	const struct sr_experts *x = &b->m.experts;
 	const struct net_layer *w = &b->net.layer[l];
+	const struct sr_delta *a = &b->m.delta;
 	double macs = w->qkv->n + w->o->k;
 
+	if (b->m.layer[l].mixer == SR_DELTA) /* the state is read twice and written; its rows are no multiple of y's */
+		macs += 4.0 * a->v_heads * a->k_dim * a->v_dim / b->m.d_model;
 	if (w->gu)
 		macs += w->gu->n + w->down->k;
 	if (w->expert_gu)
@@ -123,7 +126,8 @@ void roof_measure(struct sr_backend *b)
 		const struct sr_attn *kind = kind_of(m, l);
 
 		b->roof.token_macs += layer_macs(b, l);
-		b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
+		if (m->layer[l].mixer == SR_ATTEND)
+			b->roof.score_macs += (double)kind->n_heads * kind->head_dim;
 	}
 	b->roof.int8_share = int8_share(b);
 	for (int32_t part = 0; part < b->net.head->n_parts; part++)
@@ -165,6 +169,7 @@ void roof_add(const struct sr_backend *b, const struct slice *s, struct cost *c)
 		read += it->n * last;
 		c->bytes += kv_bytes(b, last);
 	}
+	c->bytes += 2.0 * s->n_runs * b->n_state_layers * (double)recur_layer_floats(&m->delta) * sizeof(float);
 	c->int8_macs += layers * b->roof.int8_share;
 	c->float_macs += layers * (1 - b->roof.int8_share) + 2.0 * read * b->roof.score_macs;
 	*(b->net.head->part[0].form == FORM_I8 ? &c->int8_macs : &c->float_macs) += head;

@@ -22,6 +22,7 @@ struct slot {
 	int32_t   n_words;
 	struct sr_pooling pooling;   /* of a pooled request */
 	float    *sum;               /* [width] of its tokens so far; with SR_POOL_FIRST, the first's */
+	int32_t   from, to;          /* SR_CMD_STATE */
 };
 
 #define SAMPLE_CHUNK 512

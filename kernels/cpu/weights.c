@@ -11,6 +11,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,7 @@ static int64_t check_vector(const struct kern *k, const struct sr_tensor *t, cha
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: vectors of its type are not supported",
 			t->name);
 	if (sr_stored_of(t, 0).data.bytes != types_bytes(t->type, t->outputs ? t->outputs : t->k) ||
-	    (t->outputs && t->first + (int64_t)(t->k - 1) * t->step >= t->outputs))
+	    (t->outputs && sr_output_of(t, t->k - 1) >= t->outputs))
 		return refuse(-EINVAL, err, errlen, "tensor %s has %d elements, which is not %llu bytes of its type",
 			t->name, t->k, (unsigned long long)t->data.bytes);
 	return 0;
@@ -368,8 +369,10 @@ static void pack_vector(const struct kern *k, const struct load_piece *p, const 
 	float *v = p->vec;
 
 	for (int32_t i = 0; i < t->k; i++) {
-		k->dequant(t->type, 1, data + (size_t)(t->outputs ? t->first + i * t->step : i) * size, &v[i]);
+		k->dequant(t->type, 1, data + (size_t)sr_output_of(t, i) * size, &v[i]);
 		v[i] = (v[i] + t->add) * (t->mul != 0 ? t->mul : 1);
+		if (t->neg_exp)
+			v[i] = (float)-exp((double)v[i]);
 	}
 }
 

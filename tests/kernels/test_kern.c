@@ -690,6 +690,63 @@ static void logits(const struct kern *kt)
 	}
 }
 
+/* The gated delta rule against double; the same bits in every table, and cut in pieces or not. */
+static void delta_once(const struct kern *kt, const struct kern_delta *a)
+{
+	float *after = take((size_t)(a->k_dim * a->v_dim) * 4), *out = take((size_t)(a->n * a->v_dim) * 4);
+	struct kern_delta b = *a;
+
+	kt->delta(a);
+	memcpy(after, a->from, (size_t)(a->k_dim * a->v_dim) * 4);
+	b.out = out;
+	b.from = b.to = after;
+	for (int32_t t = 0; t < a->n; t += b.n) { /* in place, 1, 2, 3 .. tokens at a time, and in plain C */
+		b.n = t / 2 + 1 < a->n - t ? t / 2 + 1 : a->n - t;
+		(t % 2 ? kt : &kern_plain)->delta(&b);
+		b.q += b.n * (int32_t)b.ld;
+		b.k += b.n * (int32_t)b.ld;
+		b.v += b.n * (int32_t)b.ld;
+		b.decay += b.n * (int32_t)b.ld;
+		b.write += b.n * (int32_t)b.ld;
+		b.out += b.n * (int32_t)b.ld_out;
+	}
+	assert_memory_equal(out, a->out, (size_t)(a->n * a->v_dim) * 4);
+	assert_memory_equal(after, a->to, (size_t)(a->k_dim * a->v_dim) * 4);
+	free(after); free(out);
+}
+
+static void delta(const struct kern *kt)
+{
+	enum { N = 9, K = 48, V = 32, LD = 2 * K + V + 2 };
+	float *x = take(N * LD * 4), *from = take(K * V * 4), *to = take(K * V * 4), *out = take(N * V * 4);
+	struct kern_delta a = { .n = N, .k_dim = K, .v_dim = V, .q = x, .k = x + K, .v = x + 2 * K, .decay = x + LD - 2,
+		.write = x + LD - 1, .out = out, .ld = LD, .ld_out = V, .from = from, .to = to };
+	double s[K][V];
+
+	for (int i = 0; i < N * LD; i++)
+		x[i] = i % LD >= LD - 2 ? 0.5f + 0.5f * uniform() : uniform();
+	for (int i = 0; i < K * V; i++)
+		from[i] = uniform();
+	delta_once(kt, &a);
+	for (int i = 0; i < K; i++)
+		for (int j = 0; j < V; j++)
+			s[i][j] = (double)from[j / 16 * 16 * K + i * 16 + j % 16];
+	for (int t = 0; t < N; t++)
+		for (int j = 0; j < V; j++) {
+			double sum = 0, d, got = 0;
+
+			for (int i = 0; i < K; i++)
+				sum += (double)a.k[t * LD + i] * s[i][j];
+			d = (double)a.write[t * LD] * ((double)a.v[t * LD + j] - (double)a.decay[t * LD] * sum);
+			for (int i = 0; i < K; i++) {
+				s[i][j] = s[i][j] * (double)a.decay[t * LD] + d * (double)a.k[t * LD + i];
+				got += s[i][j] * (double)a.q[t * LD + i];
+			}
+			assert_true(fabs(got - (double)out[t * V + j]) <= 2e-5 * (fabs(got) + 100));
+		}
+	free(x); free(from); free(to); free(out);
+}
+
 /* ---- every table ---------------------------------------------------------------------------- */
 
 static const struct kern *table(int i)
@@ -711,7 +768,7 @@ static const struct kern *table(int i)
 	static void what##_avx512(void **u) { (void)u; what(table(2)); }    \
 	static void what##_vnni(void **u)   { (void)u; what(table(3)); }
 ON(unpacks) ON(compact) ON(against_plain) ON(same_bits) ON(not_finite)
-ON(stores) ON(stores_near) ON(attention) ON(attention_bits) ON(vectors) ON(logits)
+ON(stores) ON(stores_near) ON(attention) ON(attention_bits) ON(vectors) ON(logits) ON(delta)
 
 #define ALL(what)                                                            \
 	cmocka_unit_test(what##_plain), cmocka_unit_test(what##_avx2),       \
@@ -737,7 +794,7 @@ int main(void)
 		cmocka_unit_test(test_plain_matmul), cmocka_unit_test(test_pick),
 		ALL(unpacks), ALL(compact), ALL(against_plain), ALL(same_bits), ALL(not_finite),
 		ALL(stores), ALL(stores_near), ALL(attention), ALL(attention_bits),
-		ALL(vectors), ALL(logits),
+		ALL(vectors), ALL(logits), ALL(delta),
 	};
 
 	state = 88172645463325252u;

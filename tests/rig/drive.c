@@ -57,6 +57,14 @@ void drive_begin(struct drive *d, int slot, const struct sr_sampling *s)
 
 	command(d, SR_CMD_BEGIN, slot, 0, s ? s : &greedy, (int)(sizeof(*s) / sizeof(uint32_t)));
 	d->batch->cmd[d->batch->n_cmds - 1].n = 0; /* its size is known */
+	if (d->lim.n_states)
+		drive_state(d, slot, -1, slot);
+}
+
+void drive_state(struct drive *d, int slot, int from, int to)
+{
+	command(d, SR_CMD_STATE, slot, from, NULL, 0);
+	d->batch->cmd[d->batch->n_cmds - 1].n = to;
 }
 
 void drive_list(struct drive *d, int slot, enum sr_list kind, const void *words, int n)
