@@ -605,6 +605,12 @@ static void set_capacity(struct plan *o)
 	o->full_seqs = (double)o->kv_tokens / o->context;
 }
 
+/* Does a layer keep a state for each sequence? */
+static bool has_states(const struct planning *p)
+{
+	return p->m->m.delta.v_heads > 0;
+}
+
 int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
               const struct sr_backend_ops *ops,
               char *err, size_t errlen)
@@ -620,6 +626,9 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 		            m->m.arch);
 	p.pools |= is_encoder(&p);
 	memset(out, 0, sizeof(*out));
+	if (has_states(&p))
+		return fail(&p, -ENOTSUP, "%s has layers with a state for each sequence, which the daemon does not serve yet",
+		            m->m.arch);
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)
 		return rc;

@@ -72,7 +72,7 @@ static int32_t windowed(const struct sr_model *m, int32_t *window)
 	int32_t n = 0;
 
 	for (int32_t l = 0; l < m->n_layers; l++)
-		if (kind_of(m, l)->window) {
+		if (m->layer[l].mixer == SR_ATTEND && kind_of(m, l)->window) {
 			*window = kind_of(m, l)->window;
 			n++;
 		}
@@ -101,6 +101,7 @@ static void print_text(struct show *s)
 		printf("  file %-8d %s\n", i, md->file[i]);
 	printf("  layers        %d of width %d, feed-forward %d\n", m->n_layers, m->d_model, m->d_ff);
 	show_kinds(m);
+	show_state(m);
 	show_experts(m);
 	printf("  vocabulary    %d, embeddings %s\n", m->n_vocab, m->head.type == SR_NONE ? "tied" : "untied");
 	printf("  context       %d\n", m->context);
@@ -168,6 +169,7 @@ static void print_model_json(struct show *s)
 	                "context", m->context, "eos", eos);
 	json_object_set_new(out, "attention", show_kinds_json(m));
 	json_object_set_new(out, "experts", show_experts_json(m));
+	json_object_set_new(out, "state", show_state_json(m));
 	json_object_set_new(out, "token_weight_bytes", json_integer((json_int_t)show_token_bytes(m)));
 	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
 	json_object_set_new(out, "window", json_integer(window));

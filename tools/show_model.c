@@ -13,12 +13,17 @@ static bool is_expert(const struct sr_tensor *t)
 
 static uint64_t stored_bytes(const struct sr_tensor *t)
 {
-	uint64_t sum = 0;
+	uint64_t sum = t->data.bytes + t->scale.bytes + t->zero.bytes + t->index.bytes;
 
-	for (int32_t e = 0; t->each && e < t->count; e++)
+	if (t->outputs)           /* several tensors are stored in one */
+		return sum / (uint64_t)t->outputs * (uint64_t)(t->n > 1 ? t->n : t->k);
+	if (!t->each)
+		return sum;
+	sum = 0;
+	for (int32_t e = 0; e < t->count; e++)
 		sum += t->each[e].data.bytes + t->each[e].scale.bytes + t->each[e].zero.bytes +
 		       t->each[e].index.bytes;
-	return t->each ? sum : t->data.bytes + t->scale.bytes + t->zero.bytes + t->index.bytes;
+	return sum;
 }
 
 void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
@@ -34,7 +39,8 @@ void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tenso
 			&y->gate_bias, &y->up_bias, &y->down, &y->down_bias, &y->router, &y->router_bias,
 			&y->choice_bias, &y->expert_gate, &y->expert_up, &y->expert_gate_bias, &y->expert_up_bias,
 			&y->expert_down, &y->expert_down_bias, &y->shared_gate, &y->shared_up, &y->shared_down,
-			&y->shared_mix, &y->post2,
+			&y->shared_mix, &y->post2, &y->o_gate, &y->beta, &y->alpha, &y->conv, &y->rate, &y->dt,
+			&y->o_norm,
 		};
 
 		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
@@ -94,6 +100,14 @@ void show_sizes(const struct sr_model *m, struct show_size out[SHOW_TYPES])
 
 static const char *const rope_kinds[] = { "plain", "linear", "llama3", "yarn", "factors", "none" };
 
+/* Is layer l of this kind of attention; -1: has it a state? */
+static bool is_of(const struct sr_model *m, int32_t l, int32_t kind)
+{
+	const struct sr_layer *y = &m->layer[l];
+
+	return kind < 0 ? y->mixer == SR_DELTA : y->mixer == SR_ATTEND && y->kind == kind;
+}
+
 /* The layers of a kind, as "0-4, 6-10"; how many. */
 static int32_t layers_of(const struct sr_model *m, int32_t kind, char *out, size_t size)
 {
@@ -104,9 +118,9 @@ static int32_t layers_of(const struct sr_model *m, int32_t kind, char *out, size
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		int32_t first = l;
 
-		if (m->layer[l].kind != kind)
+		if (!is_of(m, l, kind))
 			continue;
-		while (l + 1 < m->n_layers && m->layer[l + 1].kind == kind)
+		while (l + 1 < m->n_layers && is_of(m, l + 1, kind))
 			l++;
 		n += l - first + 1;
 		if (at < size)
@@ -141,7 +155,7 @@ static void extras(const struct sr_model *m, int32_t kind, char *out, size_t siz
 	size_t at = 0;
 
 	for (int32_t l = 0; l < m->n_layers && !y; l++)
-		if (m->layer[l].kind == kind)
+		if (is_of(m, l, kind))
 			y = &m->layer[l];
 	*out = 0;
 #define ADD(...) do { if (at < size) \
@@ -161,6 +175,8 @@ static void extras(const struct sr_model *m, int32_t kind, char *out, size_t siz
 		ADD(", queries warmer from %d on", a->heat_from);
 	if (a->bidirectional)
 		ADD(", in both directions");
+	if (a->gate)
+		ADD(", with a gate");
 #undef ADD
 }
 
@@ -183,6 +199,38 @@ void show_kinds(const struct sr_model *m)
 		printf(", scale %g%s\n", (double)a->scale, more);
 		show_rope(&a->rope);
 	}
+}
+
+/* Bytes of the state of one sequence in one layer: S, and the last inputs of the convolution, in f32. */
+static int64_t state_bytes(const struct sr_delta *a)
+{
+	return 4 * ((int64_t)a->v_heads * a->k_dim * a->v_dim + (int64_t)(a->conv - 1) * sr_delta_channels(a));
+}
+
+void show_state(const struct sr_model *m)
+{
+	const struct sr_delta *a = &m->delta;
+	char layers[64];
+	int32_t n = a->v_heads ? layers_of(m, -1, layers, sizeof(layers)) : 0;
+
+	if (!n)
+		return;
+	printf("  state         %d layers (%s): the gated delta rule, %d key heads of width %d, %d value heads of\n"
+	       "                width %d, a convolution of %d tokens; %.1f MiB a sequence, whatever its length\n", n,
+	       layers, a->k_heads, a->k_dim, a->v_heads, a->v_dim, a->conv, (double)(n * state_bytes(a)) / 1048576);
+}
+
+json_t *show_state_json(const struct sr_model *m)
+{
+	const struct sr_delta *a = &m->delta;
+	char layers[64];
+	int32_t n = a->v_heads ? layers_of(m, -1, layers, sizeof(layers)) : 0;
+
+	if (!n)
+		return json_null();
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "layers", layers, "n_layers", n, "key_heads",
+	                 a->k_heads, "key_width", a->k_dim, "value_heads", a->v_heads, "value_width", a->v_dim,
+	                 "convolution", a->conv, "bytes", (json_int_t)(n * state_bytes(a)));
 }
 
 json_t *show_kinds_json(const struct sr_model *m)

@@ -1,5 +1,5 @@
-/* show_model.h - what was understood of a model, for slipring show: kinds of attention, experts, bytes that a
- * token reads, and what its weights would take in other types.  Nothing here reads weights. */
+/* show_model.h - what was understood of a model, for slipring show: kinds of attention, experts, states, the
+ * bytes that a token reads, and what its weights would take in other types.  Nothing here reads weights. */
 #ifndef SHOW_MODEL_H
 #define SHOW_MODEL_H
 
@@ -14,6 +14,8 @@ void    show_kinds(const struct sr_model *m);           /* lines of text */
 json_t *show_kinds_json(const struct sr_model *m);
 void    show_experts(const struct sr_model *m);
 json_t *show_experts_json(const struct sr_model *m);    /* null: it has none */
+void    show_state(const struct sr_model *m);
+json_t *show_state_json(const struct sr_model *m);      /* null: no layer has a state */
 
 /* Bytes of weights, as stored, that a batch of one token reads: of the embedding a row, of experts those that
  * compute the token. */

@@ -24,6 +24,8 @@
 static const struct expert_names
 	mixtral = { BLOCK_SPARSE },
 	qwen = { .router = "mlp.gate.weight", ONE_BY_ONE, ALL_IN_ONE, .layout = LAYOUT_HALVES },
+	qwen3_next = { .router = "mlp.gate.weight", ONE_BY_ONE, ALL_IN_ONE, .layout = LAYOUT_HALVES,
+	               .shared = "mlp.shared_expert.", .mix = "mlp.shared_expert_gate.weight" },
 	qwen2 = { .router = "mlp.gate.weight", ONE_BY_ONE, .shared = "mlp.shared_expert.",
 	          .mix = "mlp.shared_expert_gate.weight" },
 	glm = { .router = "mlp.gate.weight", .choice_bias = "mlp.gate.e_score_correction_bias", ONE_BY_ONE,
@@ -52,7 +54,9 @@ const struct model_experts
 	experts_minimax = { SR_SCORE_SIGMOID, X_RENORM | X_CHOICE, &minimax },
 	experts_granite = { SR_SCORE_CHOSEN, 0, &granite },
 	experts_ernie = { SR_SCORE_SOFTMAX, X_RENORM | X_CHOICE | X_SHARED, &ernie },
-	experts_llama4 = { SR_SCORE_SIGMOID, X_SHARED | X_BEFORE, &llama4 };
+	experts_llama4 = { SR_SCORE_SIGMOID, X_SHARED | X_BEFORE, &llama4 },
+	experts_qwen3_next = { SR_SCORE_SOFTMAX, X_RENORM | X_SHARED, &qwen3_next },
+	experts_qwen3_5 = { SR_SCORE_SOFTMAX, X_RENORM | X_SHARED | X_ALL, &qwen3_next };
 
 /* ---- settings ----------------------------------------------------------------------------------- */
 
@@ -239,6 +243,8 @@ int model_experts(struct opening *o)
 	for (int32_t l = 0; l < o->m->n_layers; l++)
 		if (o->m->layer[l].ffn == SR_EXPERTS)
 			o->m->layer[l].d_ff = x->d_ff > x->d_shared ? x->d_ff : x->d_shared;
+	if (!o->m->d_ff)                  /* no layer is without experts */
+		o->m->d_ff = o->m->layer[0].d_ff;
 	return 0;
 }
 

@@ -294,6 +294,17 @@ static int read_glm4_moe(struct opening *o)
 	return rc < 0 ? rc : 0;
 }
 
+/* Positions of text are the same in all three parts of a rope for images, so it is the usual one.  Value heads
+ * lie in turn in a GGUF: the first of each key head, then the second. */
+static int read_qwen3_5(struct opening *o)
+{
+	o->m->delta.tiled = o->g != NULL;
+	model_note_asked(o, false, "rope.dimension_sections");
+	model_note_asked(o, true, "mrope_section");
+	model_note_asked(o, true, "mrope_interleaved");
+	return o->config ? model_must(o, "attn_output_gate", "true") : 0;
+}
+
 /* An activation and biases of its own.  A GGUF does not say where yarn's ramp is exact, nor the limit. */
 static int read_gpt_oss(struct opening *o)
 {
@@ -319,6 +330,8 @@ static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_ta
 		"\"max_position_embeddings\":131072}",
 	llama4[] = "{\"interleave_moe_layer_step\":1,\"use_qk_norm\":true,\"attn_temperature_tuning\":true,"
 		"\"head_dim\":128}",
+	qwen3_next[] = "{\"head_dim\":256,\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":128,"
+		"\"linear_value_head_dim\":128,\"linear_num_key_heads\":16,\"linear_num_value_heads\":32}",
 	tied[] = "{\"tie_word_embeddings\":true}";
 
 const struct model_family model_families[] = {
@@ -382,6 +395,15 @@ const struct model_family model_families[] = {
 	  .partial = 0.5f, .experts = &experts_glm4, .read = read_glm4_moe },
 	{ .class = "GptOssForCausalLM", .type = "gpt_oss", .gguf = "gpt-oss", .has = UNTIED | SINKS | POST_IS_NORM2,
 	  .windows = WINDOW_SOME, .full_each = 2, .experts = &experts_gpt_oss, .read = read_gpt_oss },
+	{ .class = "Qwen3NextForCausalLM", .type = "qwen3_next", .gguf = "qwen3next",
+	  .has = UNTIED | QK_NORM | LESS_ONE | POST_IS_NORM2 | O_GATE | DELTA | MAY_DRAFT, .partial = 0.25f,
+	  .defaults = qwen3_next, .experts = &experts_qwen3_next },
+	{ .class = "Qwen3_5ForCausalLM", .type = "qwen3_5_text", .gguf = "qwen35",
+	  .has = UNTIED | QK_NORM | LESS_ONE | POST_IS_NORM2 | O_GATE | DELTA | MAY_DRAFT, .partial = 0.25f,
+	  .defaults = qwen3_next, .read = read_qwen3_5 },
+	{ .class = "Qwen3_5MoeForCausalLM", .type = "qwen3_5_moe_text", .gguf = "qwen35moe",
+	  .has = UNTIED | QK_NORM | LESS_ONE | POST_IS_NORM2 | O_GATE | DELTA | MAY_DRAFT, .partial = 0.25f,
+	  .defaults = qwen3_next, .experts = &experts_qwen3_5, .read = read_qwen3_5 },
 	{ .class = "SeedOssForCausalLM", .type = "seed_oss", .gguf = "seed_oss", .has = UNTIED | MAY_FFN_BIAS | NO_O_BIAS | POST_IS_NORM2,
 	  .read = read_seed },
 	{ .class = "Llama4ForCausalLM", .type = "llama4_text", .gguf = "llama4", .has = UNTIED | LLAMA4_NAMES,

@@ -4,6 +4,7 @@
  *	families.c    the families of models that run, and what only one of them has
  *	kinds.c       which layers have a window, or another rope: kinds of attention
  *	experts.c     experts: their settings, where each one's matrices lie
+ *	delta.c       layers with a state: their settings and tensors
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
@@ -47,6 +48,8 @@ enum {
 	MAY_DRAFT = 1 << 20,           /* layers behind the last may be there, which only draft */
 	SINKS = 1 << 21,               /* a logit for each head that has no value */
 	LLAMA4_NAMES = 1 << 22,        /* Hugging Face names of the feed-forward part differ */
+	O_GATE = 1 << 28,              /* a gate on what is attended: each head's behind its query, in q_proj */
+	DELTA = 1 << 29,               /* some layers have a state instead of keys and values */
 };
 
 /* Which layers look back at a window only, as transformers' classes have it: none; all, unless
@@ -76,11 +79,13 @@ enum {
 	X_OPTIONAL = 1 << 0,           /* a GGUF of its name may have experts; a directory has none */
 	X_RENORM = 1 << 1,             /* weights are divided by their sum, unless a setting says otherwise */
 	X_GGUF_RENORM = 1 << 8,        /* a GGUF does not have that setting */
+	X_ALL = 1 << 9,                /* all layers have experts, so files may name no other width */
 	X_SCALED = 1 << 2, X_GROUPS = 1 << 3, X_CHOICE = 1 << 4, X_BIASES = 1 << 5, X_SHARED = 1 << 6, X_BEFORE = 1 << 7,
 };
 struct model_experts { enum sr_score score; unsigned has; const struct expert_names *names; };
 extern const struct model_experts experts_llama, experts_mixtral, experts_qwen2, experts_qwen3, experts_olmoe,
-	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie, experts_llama4;
+	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie, experts_llama4,
+	experts_qwen3_next, experts_qwen3_5;
 
 struct opening;
 struct model_family {
@@ -189,6 +194,16 @@ int  model_experts(struct opening *o);
 int  model_take_experts(struct opening *o, int32_t l);         /* finds those of layer l.  0 or -errno */
 /* Tensor i of those that only a layer with experts has; NULL: there are no more. */
 struct sr_tensor *model_expert_tensor(struct sr_layer *y, int i);
+
+/* Reads the settings of layers with a state, and says which layers those are.  0 or -errno. */
+int  model_delta(struct opening *o);
+/* Finds the mixer's tensors of layer l, if it has a state, and the gate of its attention, if it has one. */
+int  model_take_delta(struct opening *o, int32_t l);
+/* Tensor i of those that only such layers have; NULL: there are no more. */
+struct sr_tensor *model_delta_tensor(struct sr_layer *y, int i);
+/* Cut rows `from` .. `from` + n - 1 out of a fused matrix of `whole`. */
+int  model_cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
+                    uint64_t n);
 
 int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found_tensor *f); /* 0, 1 missing */

@@ -23,6 +23,8 @@ static int get_types(struct opening *o, bool *given, int32_t *sliding)
 	for (int32_t l = 0; *given && l < o->m->n_layers; l++) {
 		const char *type = json_string_value(json_array_get(types, (size_t)l));
 
+		if (type && o->family->has & DELTA && strcmp(type, "linear_attention") == 0)
+			continue;              /* model_delta() reads them again */
 		if (!type || (strcmp(type, "sliding_attention") != 0 && strcmp(type, "full_attention") != 0))
 			return model_fail(o, -ENOTSUP, "layer_types[%d] is %.40s; supported are full_attention, "
 			                  "sliding_attention", l, type ? type : "no string");
@@ -180,6 +182,10 @@ int model_family_settings(struct opening *o)
 
 	if (!rc && o->family->has & ROW_NORM)
 		o->m->kind[0].qk_norm = o->m->kind[1].qk_norm = SR_QK_ROW;
+	if (!rc && o->family->has & O_GATE)
+		o->m->kind[0].gate = o->m->kind[1].gate = 1;
+	if (!rc && o->family->has & DELTA)
+		rc = model_delta(o);
 	if (!rc)
 		rc = model_experts(o);
 	if (!rc && o->family->read)

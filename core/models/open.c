@@ -87,7 +87,7 @@ static const struct tensor_spec whole_specs[] = {   /* Hugging Face: after "mode
 static const struct tensor_spec layer_specs[] = {   /* names after "blk.N." and "model.layers.N." */
 	{ "attn_norm.weight",   "input_layernorm.weight",    AT(norm1), ONE, sD, 0, NO_PRE_NORM, 0, 0 },
 	{ "attn_norm.bias",     "input_layernorm.bias",      AT(norm1_bias), ONE, sD, NORM_BIAS, NO_PRE_NORM, 0, 0 },
-	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),      sQ, sD, 0, FUSED_QKV, 0, 0 },
+	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),      sQ, sD, 0, FUSED_QKV | O_GATE, 0, 0 },
 	{ "attn_k.weight",      "self_attn.k_proj.weight",   AT(k),     sKV, sD, 0, FUSED_QKV, 0, 0 },
 	{ "attn_v.weight",      "self_attn.v_proj.weight",   AT(v),     sKV, sD, 0, FUSED_QKV, 0, 0 },
 	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(q),      sQ, sD, FUSED_QKV, 0, sQKV, ZERO },
@@ -168,9 +168,8 @@ static bool of_ffn(const struct tensor_spec *s)
 	return false;
 }
 
-/* Cut rows out of a fused matrix. */
-static int cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
-                    uint64_t n)
+int model_cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
+                   uint64_t n)
 {
 	uint64_t each = f->type == SR_CT4 ? 1 : (uint64_t)f->group_n, bytes = f->data.bytes / whole;
 
@@ -184,6 +183,28 @@ static int cut_rows(struct opening *o, const char *name, struct found_tensor *f,
 		f->scale = (struct sr_extent){ f->scale.offset + from / each * bytes, n / each * bytes, f->scale.file };
 	}
 	return 0;
+}
+
+/* Of attention, but for the norm before it. */
+static bool of_attention(const struct tensor_spec *s)
+{
+	static const size_t fields[] = {
+		offsetof(struct sr_layer, q), offsetof(struct sr_layer, k), offsetof(struct sr_layer, v),
+		offsetof(struct sr_layer, o), offsetof(struct sr_layer, q_bias), offsetof(struct sr_layer, k_bias),
+		offsetof(struct sr_layer, v_bias), offsetof(struct sr_layer, o_bias), offsetof(struct sr_layer, q_norm),
+		offsetof(struct sr_layer, k_norm), offsetof(struct sr_layer, sinks),
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+		if (s->at == fields[i])
+			return true;
+	return false;
+}
+
+/* Does another table have this line's tensor of layer l, or is there none? */
+static bool not_here(const struct sr_layer *y, const struct tensor_spec *s)
+{
+	return (y->ffn == SR_EXPERTS && of_ffn(s)) || (y->mixer == SR_DELTA && of_attention(s));
 }
 
 /* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
@@ -246,7 +267,7 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 	char name[128];
 	int rc;
 
-	if (!counts(o, s) || (l >= 0 && o->m->layer[l].ffn == SR_EXPERTS && of_ffn(s)))
+	if (!counts(o, s) || (l >= 0 && not_here(&o->m->layer[l], s)))
 		return 0;
 	name_of(o, s, l, name, sizeof(name));
 	t->n = size_of(o->m, l, s->n);
@@ -261,8 +282,8 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 		return rc;
 	rc = check_tensor(o, s, fused ? size_of(o->m, l, s->whole) : t->n, t->k, name, &f);
 	if (!rc && fused)
-		rc = cut_rows(o, name, &f, (uint64_t)size_of(o->m, l, s->whole), (uint64_t)size_of(o->m, l, s->from),
-		              (uint64_t)t->n);
+		rc = model_cut_rows(o, name, &f, (uint64_t)size_of(o->m, l, s->whole),
+		                    (uint64_t)size_of(o->m, l, s->from), (uint64_t)t->n);
 	if (rc)
 		return rc;
 	if (o->has & LESS_ONE && o->st && strstr(s->hf, "norm.weight"))
@@ -322,7 +343,7 @@ static bool of_drafts(const struct opening *o, const char *name)
 	long l;
 
 	if (!o->n_drafts || strncmp(name, begin, strlen(begin)) != 0)
-		return o->n_drafts && strncmp(name, "mtp.", 4) == 0;
+		return (o->n_drafts || o->has & DELTA) && strncmp(name, "mtp.", 4) == 0; /* settings need not name those */
 	l = strtol(name + strlen(begin), &end, 10);
 	return *end == '.' && l >= o->m->n_layers && l < o->m->n_layers + o->n_drafts;
 }
@@ -384,6 +405,9 @@ static void describe_types(struct opening *o)
 	for (int32_t l = 0; l < o->m->n_layers; l++)
 		for (int i = 0; (t = model_expert_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
+	for (int32_t l = 0; l < o->m->n_layers; l++)
+		for (int i = 0; (t = model_delta_tensor(&o->m->layer[l], i)) != NULL; i++)
+			count_type(count, t);
 	qsort(count, MODEL_TYPES, sizeof(count[0]), cmp_count);
 	for (n = 0; n < MODEL_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
 		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
@@ -428,6 +452,8 @@ int model_take_tensors(struct opening *o)
 	for (int32_t l = 0; l < o->m->n_layers && !rc; l++)
 		if (o->m->layer[l].ffn == SR_EXPERTS)
 			rc = model_take_experts(o, l);
+	for (int32_t l = 0; o->has & (DELTA | O_GATE) && l < o->m->n_layers && !rc; l++)
+		rc = model_take_delta(o, l);
 	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
@@ -560,6 +586,8 @@ int model_sizes(struct opening *o)
 
 	for (unsigned i = 0; i < sizeof(field) / sizeof(*field); i++) {
 		rc = model_int(o, field[i].key, 1, field[i].max, (int32_t *)((char *)m + field[i].at));
+		if (rc == 1 && field[i].at == offsetof(struct sr_model, d_ff) && o->family->experts && o->family->experts->has & X_ALL)
+			rc = 0;                /* it will be the experts' */
 		if ((rc = model_need(o, field[i].key, rc)) != 0)
 			return rc;
 	}
@@ -741,6 +769,9 @@ void model_close(struct model *md)
 			free((void *)(uintptr_t)t->name);
 			free((void *)(uintptr_t)t->each);
 		}
+	for (int32_t l = 0; md->m.layer && l < md->m.n_layers; l++)
+		for (int i = 0; model_delta_tensor(&md->m.layer[l], i); i++)
+			free((void *)(uintptr_t)model_delta_tensor(&md->m.layer[l], i)->name);
 	free(md->m.layer);
 	free(md->divisor[0]);
 	free(md->divisor[1]);

@@ -128,7 +128,8 @@ struct family *family_make(const char *name)
 		snprintf(f->hf5, sizeof(f->hf5), "%s/hf5", folder);
 	f->bound = json_is_number(json_object_get(j, "bound")) ? json_number_value(json_object_get(j, "bound"))
 	                                                       : FAMILY_BOUND;
-	f->permuted = has_step(json_object_get(j, "to_gguf"), "permute");
+	f->permuted = has_step(json_object_get(j, "to_gguf"), "permute") ||
+	              has_step(json_object_get(j, "to_gguf"), "vheads");
 	if (*f->gguf)
 		snprintf(f->file, sizeof(f->file), "%s/model.gguf", folder);
 	f->vocab = (int32_t)json_integer_value(json_object_get(j, "vocab"));
@@ -169,6 +170,7 @@ int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *p
 	lim.kv_type = kv_type;
 	lim.threads = threads;
 	lim.worked = threads > 0;
+	lim.n_states = m->m.delta.v_heads ? lim.slots : 0;
 	assert_int_equal(io_create(&io, 0), 0);
 	rc = load_create(&l, io, m->file, m->n_files, NULL, NULL, d->err, sizeof(d->err));
 	if (!rc) {

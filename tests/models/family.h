@@ -23,7 +23,7 @@ struct family {
 	char hf5[128];                             /* the directory with settings as transformers 5 writes them; or "" */
 	int32_t vocab;
 	double bound;                              /* on the CPU, of the largest logit */
-	int32_t permuted;                          /* 1: its GGUF has the rows of q and k in another order */
+	int32_t permuted;                          /* 1: its GGUF has the rows of q and k, or value heads, in another order */
 	struct {
 		int32_t n, ids[FAMILY_TOKENS + 1];     /* the last id is only scored */
 		int32_t n_rows, at[FAMILY_ROWS];

@@ -3,7 +3,7 @@
  * CPU: within 2e-5 of the largest logit of what transformers computes (weights, activations and cache in f32), and
  * the same bits for a sequence alone and in company, in one piece and in several, with and without a shared
  * prefix.  A GGUF and a directory of the same weights give the same bits, unless the GGUF has the rows of q and
- * k in another order: then a score is summed in another order.  What runs is in the table in
+ * k, or value heads, in another order: then something is summed in another order.  What runs is in the table in
  * docs/model.md, which this test compares, or writes.  build/tests/test_models NAME .. runs some, and prints what
  * they differ by.
  */
@@ -80,6 +80,8 @@ static void with_prefix(struct drive *d, const struct family *f, struct answer *
 	drive_begin(d, 1, NULL);
 	drive_range(d, 1, 8, 4);
 	drive_blocks(d, 1, 4, (int32_t[]){ 40, 41, 42, 43 }, 4);
+	if (d->lim.n_states)
+		drive_state(d, 1, 0, 1);
 	at = drive_row(d, 1, shared, f->prompt[1].ids + shared, n - shared, n - shared, 0);
 	drive_step(d);
 	take(d, a, at, shared, n - shared);

@@ -124,11 +124,39 @@ static void test_tower(void **state)
 	        "text_config.model_type mamba is not supported");
 }
 
+/* Which layers have a state, and the sizes that transformers' class has as a default. */
+static void test_delta(void **state)
+{
+#define QWEN35 "\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\"," SMALL
+	struct model *md = open_settings(QWEN35 "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e7,"
+		"\"mrope_section\":[11,11,10],\"mrope_interleaved\":true,\"partial_rotary_factor\":0.5},");
+	const struct sr_delta *a = &md->m.delta;
+
+	(void)state;
+	assert_true(a->k_heads == 16 && a->v_heads == 32 && a->k_dim == 128 && a->v_dim == 128 && a->conv == 4);
+	for (int32_t l = 0; l < 6; l++)
+		assert_int_equal(md->m.layer[l].mixer, l == 3 ? SR_ATTEND : SR_DELTA);
+	assert_true(md->m.kind[0].gate && md->m.kind[0].rope.dims == 8 && !a->tiled);
+	assert_true(md->m.layer[0].q.n == 2048 && md->m.layer[0].o.k == 4096 && md->m.layer[3].o_gate.n == 64);
+	model_close(md);
+	md = open_settings(QWEN35 "\"layer_types\":[\"full_attention\",\"linear_attention\",\"linear_attention\","
+		"\"linear_attention\",\"linear_attention\",\"linear_attention\"],");
+	assert_true(md->m.layer[0].mixer == SR_ATTEND && md->m.layer[3].mixer == SR_DELTA);
+	model_close(md);
+	refuses(QWEN35 "\"attn_output_gate\":false,", -ENOTSUP, "attn_output_gate is false");
+	refuses(QWEN35 "\"linear_num_value_heads\":24,", -EINVAL, "24 value heads of 16 key heads");
+	refuses(QWEN35 "\"linear_conv_kernel_dim\":1,", -EINVAL, "a convolution of 1");
+	refuses(QWEN35 "\"full_attention_interval\":7,", -ENOTSUP, "no layer has attention");
+	refuses(QWEN35 "\"gate_multiplier\":2,", -ENOTSUP, "gate_multiplier is 2: this setting is not known");
+	refuses("\"architectures\":[\"LlamaForCausalLM\"],\"layer_types\":[\"linear_attention\",\"x\",\"x\",\"x\",\"x\","
+		"\"x\"]," SMALL, -ENOTSUP, "layer_types[0] is linear_attention; supported are");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_gemma2_scale),
-		cmocka_unit_test(test_no_rope), cmocka_unit_test(test_longrope), cmocka_unit_test(test_tower),
+		cmocka_unit_test(test_no_rope), cmocka_unit_test(test_longrope), cmocka_unit_test(test_tower), cmocka_unit_test(test_delta),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
