@@ -38,7 +38,7 @@ endif
 below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
 
 GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c)
-KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c)
+KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c kernels/ranks/*.c)
 MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
@@ -136,8 +136,9 @@ GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick avx2 avx2_matmul avx2_attend \
 	avx512 avx512_matmul avx512_attend)
+GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
-GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c group.c net.c rope.c shape.c share.c)
+GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c rope.c shape.c share.c shared.c)
 GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c

@@ -38,7 +38,7 @@ extern "C" {
 
 struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
 struct sr_source;          /* kernels/model.h: reads them */
-struct sr_group;
+struct sr_shared;         /* kernels/shared.h */
 struct sr_backend;
 
 enum sr_kv_type { SR_KV_BF16, SR_KV_F16, SR_KV_F8, SR_KV_I8, SR_KV_F32 }; /* F32: as computed, for tests */
@@ -86,7 +86,7 @@ struct sr_limits {
 	int32_t rank, world;   /* 0, 1 = alone */
 	void   *batches;       /* NULL: its own.  Else where the arrays of its batches and its masks lie, which
 	                          all ranks and core map; see batches_cut() */
-	struct sr_group *shared; /* of several ranks: what they share (kernels/group.h), sr_need.shared bytes; or NULL */
+	struct sr_shared *shared; /* of several ranks: what they share, with sr_need.shared bytes behind it; or NULL */
 	int32_t n_groups;      /* 1 and more; a back end may refuse more (-ENOTSUP) */
 	struct sr_group group[SR_GROUPS_MAX];
 	int32_t n_states;      /* states of sequences (SR_CMD_STATE); 0 for a model whose layers have none */

@@ -1,4 +1,4 @@
-/* group.c - see group.h. */
+/* shared.c - see shared.h. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "group.h"
+#include "shared.h"
 #include "shmring/clock.h"
 
 #define NAP_NS    20000000       /* longest sleep: a beat follows */
@@ -19,7 +19,7 @@ static void relax(void)
 #endif
 }
 
-void group_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers, uint32_t spin_ns)
+void shared_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers, uint32_t spin_ns)
 {
 	const struct timespec nap = { 0, NAP_NS };
 	uint64_t until = spin_ns ? sr_now() + spin_ns : 0;
@@ -40,25 +40,25 @@ void group_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers
 	atomic_fetch_sub(sleepers, 1);
 }
 
-void group_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
+void shared_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
 {
 	if (atomic_load(sleepers))
 		syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void group_meet(struct sr_group *g, int32_t rank)
+void shared_meet(struct sr_shared *s, int32_t rank)
 {
-	uint32_t gate = atomic_load_explicit(&g->gate, memory_order_relaxed);
+	uint32_t gate = atomic_load_explicit(&s->gate, memory_order_relaxed);
 
-	group_beat(g, rank);
-	if (atomic_fetch_add(&g->arrived, 1) + 1 == (uint32_t)g->world) {
-		atomic_store_explicit(&g->arrived, 0, memory_order_relaxed);
-		atomic_fetch_add(&g->gate, 1);
-		group_wake(&g->gate, &g->sleepers);
+	shared_beat(s, rank);
+	if (atomic_fetch_add(&s->arrived, 1) + 1 == (uint32_t)s->world) {
+		atomic_store_explicit(&s->arrived, 0, memory_order_relaxed);
+		atomic_fetch_add(&s->gate, 1);
+		shared_wake(&s->gate, &s->sleepers);
 		return;
 	}
-	while (atomic_load_explicit(&g->gate, memory_order_acquire) == gate) {
-		group_wait(&g->gate, gate, &g->sleepers, g->spin_ns);
-		group_beat(g, rank);
+	while (atomic_load_explicit(&s->gate, memory_order_acquire) == gate) {
+		shared_wait(&s->gate, gate, &s->sleepers, s->spin_ns);
+		shared_beat(s, rank);
 	}
 }

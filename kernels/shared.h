@@ -1,11 +1,11 @@
-/* group.h - what the ranks of a model share: one region of memory that each maps, and a barrier in it.
+/* shared.h - what the ranks of a model share: one region of memory that each maps, and a barrier in it.
  *
  * The region is zero at first.  Its owner is whoever starts the ranks (kernels/ranks); it kills ranks that
  * hang, so a wait here has no end of its own.  A rank that computes or waits raises its `beat` every 20 ms
  * or more often.  So a rank that is stopped can be told from those that wait for it.
  */
-#ifndef SR_GROUP_H
-#define SR_GROUP_H
+#ifndef SR_SHARED_H
+#define SR_SHARED_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { SR_RANKS_MAX = 16 };
 
-struct sr_group {
+struct sr_shared {
 	int32_t world;
 	uint32_t spin_ns;            /* how long a wait spins before it sleeps */
 	_Alignas(64) _Atomic uint32_t arrived;
@@ -23,17 +23,17 @@ struct sr_group {
 	_Alignas(64) unsigned char data[];       /* sr_need.shared bytes */
 };
 
-static inline void group_beat(struct sr_group *g, int32_t rank)
+static inline void shared_beat(struct sr_shared *s, int32_t rank)
 {
-	atomic_fetch_add_explicit(&g->rank[rank].beat, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->rank[rank].beat, 1, memory_order_relaxed);
 }
 
 /* Wait for all ranks.  What one wrote before, all see after.  One thread of each rank calls it. */
-void group_meet(struct sr_group *g, int32_t rank);
+void shared_meet(struct sr_shared *s, int32_t rank);
 
 /* Wait until *word is no longer `old`, but 20 ms at most: spin for spin_ns, then sleep.  Wake: raise the word, then
- * call group_wake.  Between processes. */
-void group_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers, uint32_t spin_ns);
-void group_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers);
+ * call shared_wake.  Between processes. */
+void shared_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers, uint32_t spin_ns);
+void shared_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers);
 
 #endif
