@@ -644,7 +644,7 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 
 int sr_gather(struct sr_token *t, const struct sr_record *r)
 {
-	uint32_t n = r->kind == SR_END ? 0 : r->n_top;
+	uint32_t n = r->kind == SR_END || r->kind == SR_COMPUTED ? 0 : r->n_top;
 
 	if (r->kind == SR_TOP) {
 		if (t->n_here >= t->n_top || r->user_data != t->user_data || n < 1 || n > SR_TOP_PER ||
@@ -654,15 +654,15 @@ int sr_gather(struct sr_token *t, const struct sr_record *r)
 		t->n_here += n;
 		return t->n_here == t->n_top;
 	}
-	if (t->n_here < t->n_top || r->kind < SR_TOKEN || r->kind > SR_END || n > SR_TOP_MAX)
+	if (t->n_here < t->n_top || r->kind < SR_TOKEN || r->kind > SR_COMPUTED || n > SR_TOP_MAX)
 		return -EPROTO;
 	memset(t, 0, sizeof(*t));
 	t->user_data = r->user_data;
 	t->kind = r->kind;
 	t->id = -1;
-	if (r->kind == SR_END) {
+	if (r->kind == SR_END || r->kind == SR_COMPUTED) {
 		t->end = r->u.end;
-		t->place = r->was & SR_POOLED ? r->place : 0;
+		t->place = r->kind == SR_END && r->was & SR_POOLED ? r->place : 0;
 		return 1;
 	}
 	t->last = r->last;

@@ -20,7 +20,8 @@
 
 #define LIVE_DEFAULT 64
 #define FILL_NS      60000u           /* time of one host_fill(); then it finishes one last piece */
-#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE | SR_GUIDED | SR_POOLED)
+#define FLAGS (SR_SEEDED | SR_IGNORE_EOS | SR_PROMPT_LOGPROBS | SR_NO_CACHE | SR_GUIDED | SR_POOLED | \
+               SR_PROGRESS)
 #define KEPT  8u                         /* guides kept for requests to come, by guided answer granted */
 
 _Static_assert(2 * HOST_CONNS_MAX <= OBJECTS_MAX, "both objects of a connection are guarded");
@@ -734,6 +735,13 @@ uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *
 		r.place = (uint16_t)place;
 	sr_ring_put(&c->tokens, &r);
 	return 1;
+}
+
+void host_computed(struct host_conn *c, uint64_t user_data, const struct sr_end *so_far)
+{
+	struct sr_record r = { .kind = SR_COMPUTED, .user_data = user_data, .u.end = *so_far };
+
+	sr_ring_put(&c->tokens, &r);
 }
 
 void host_vector(struct host_conn *c, uint32_t place, const float *vector, uint32_t n)

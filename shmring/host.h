@@ -143,6 +143,9 @@ uint32_t host_token(struct host_conn *c, const struct host_token *t);
 uint32_t host_end(struct host_conn *c, uint64_t user_data, const struct sr_end *end,
                   uint32_t preempted, uint32_t flags, uint32_t place);
 
+/* One record, reserved before: how much of a prompt is computed. */
+void     host_computed(struct host_conn *c, uint64_t user_data, const struct sr_end *so_far);
+
 /* Write the n elements of a pooled request's vector, before its END, into the place that its record names. */
 void     host_vector(struct host_conn *c, uint32_t place, const float *vector, uint32_t n);
 

@@ -91,6 +91,8 @@ enum {                       /* flags of a request; unknown ones are -EINVAL */
 	SR_NO_CACHE = 8,         /* compute the prompt even if a prefix of it is cached */
 	SR_GUIDED = 16,          /* each token of the answer needs a guide: see sr_guide() */
 	SR_POOLED = 32,          /* answer one vector and no token: see sr_vector() */
+	SR_PROGRESS = 64,        /* an SR_COMPUTED for each part of its prompt that is computed; one that finds
+	                            no room in the ring is left out */
 };
 
 /* Zero means off or default: a prompt and max_tokens alone ask for greedy decoding.  New fields
@@ -137,8 +139,10 @@ struct sr_request {
 enum sr_finish { SR_STOP = 1, SR_LENGTH = 2 };
 
 /* The token ring as it is, one cache line per record.  A request that sr_submit() accepted yields
- * PROMPT* TOKEN* END: exactly one END, and each PROMPT and TOKEN directly followed by its TOPs. */
-enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4 };
+ * PROMPT* TOKEN* END: exactly one END, and each PROMPT and TOKEN directly followed by its TOPs.  With
+ * SR_PROGRESS there are COMPUTEDs before the first TOKEN; like an END they have a struct sr_end, with
+ * `computed` the prompt tokens done so far, cached ones included, and `last` the time. */
+enum sr_kind { SR_TOKEN = 1, SR_TOP = 2, SR_PROMPT = 3, SR_END = 4, SR_COMPUTED = 5 };
 
 struct sr_end {
 	int32_t  finish;         /* enum sr_finish, or -ECANCELED, -ETIME, -EINVAL, -EIO, -ENOSPC (more
@@ -185,14 +189,14 @@ struct sr_record {
 /* Simpler than records: one struct per token, however many records it takes. */
 struct sr_token {
 	uint64_t user_data;
-	uint32_t kind;           /* SR_TOKEN, SR_PROMPT or SR_END */
+	uint32_t kind;           /* SR_TOKEN, SR_PROMPT, SR_END or SR_COMPUTED */
 	int32_t  id;             /* -1 in an SR_END */
 	uint32_t index, rank;
 	float    logprob;
 	uint32_t n_top, n_here;  /* alternatives, and how many have arrived: all of them, once it is whole */
 	uint32_t last;           /* in an SR_TOKEN: enum sr_finish if the request ends with it (SR_END is next) */
 	struct sr_pair top[SR_TOP_MAX];
-	struct sr_end end;       /* in an SR_END */
+	struct sr_end end;       /* in an SR_END, and an SR_COMPUTED */
 	uint32_t place;          /* in an SR_END of a pooled request: for sr_vector(); else 0 */
 };
 

@@ -257,6 +257,13 @@ static bool repeat_closes(struct request *r)
 	return true;
 }
 
+static bool nothing_yet(struct request *r)
+{
+	out_fmt(&r->event, "{\"index\":%d,\"delta\":{},\"logprobs\":null,\"finish_reason\":null}",
+	        r->pen.part.index);
+	return true;
+}
+
 static event_field *const role_event[] = { event_head, role, event_prompt_ids, event_prompt_text,
 	event_closes, NULL };
 static event_field *const repeat_event[] = { event_head, repeat_opens, last_content, repeat_closes,
@@ -269,6 +276,7 @@ static event_field *const answer[] = { event_head, message_opens, last_content, 
 	event_finish_reason, event_stop_reason, event_token_ids, event_choice_closes,
 	event_answer_usage, event_prompt_logprobs, event_prompt_ids, event_prompt_text, event_answer_closes,
 	NULL };
+static event_field *const progress_event[] = { event_head, nothing_yet, event_progress, NULL };
 static event_field *const all_usage[] = { event_head, event_usage, NULL };
 
 /* The role of each choice, then the content that each repeats. */
@@ -286,11 +294,18 @@ static bool begin(struct request *r, int i)
 
 static void part(struct request *r, struct choice *c) { event_of_part(r, c, chunk, false); }
 static void usage(struct request *r) { r->pen = (struct pen){ .field = all_usage }; }
+
+static void progress(struct request *r)
+{
+	r->pen = (struct pen){ .field = progress_event, .c = r->computed, .part.index = r->computed->index };
+}
+
 static void whole(struct request *r) { event_of_answer(r, answer, false); }
 
 const struct dialect dialect_chat = {
 	.path = "/v1/chat/completions", .id_prefix = "chatcmpl", .object = "chat.completion",
 	.chunk = "chat.completion.chunk", .parse = parse, .begin = begin, .part = part, .usage = usage,
+	.progress = progress,
 	.end = "data: [DONE]\n\n", .whole = whole, .problem = event_problem,
 	.count_object = "\"object\":\"response.input_tokens\",",
 };

@@ -85,6 +85,7 @@ struct choice {
 	int guide_error;               /* -errno of a guide; then its end is awaited */
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;
+	struct sr_end progress;        /* of its prompt; SR_COMPUTED's, all zero: none has come */
 	const struct calls *calls;     /* NULL: no token is a marker */
 	struct sr_detok detok;
 	uint32_t matched[ASK_STOPS];   /* bytes of each stop string that the text ends with */

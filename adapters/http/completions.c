@@ -202,6 +202,13 @@ static bool prompt_done(struct request *r)
 	return true;
 }
 
+static bool nothing_yet(struct request *r)
+{
+	out_fmt(&r->event, "{\"index\":%d,\"text\":\"\",\"logprobs\":null,\"finish_reason\":null,"
+	        "\"stop_reason\":null}", r->pen.part.index);
+	return true;
+}
+
 static event_field *const chunk[] = { event_head, text_opens, echo_text, event_answer_text, text_closes,
 	offsets, scores, tokens, tops, logprobs_close, event_finish_reason, event_stop_reason, event_prompt_ids,
 	event_token_ids, usage_so_far, event_part_closes, NULL };
@@ -209,6 +216,7 @@ static event_field *const answer[] = { event_head, text_opens, echo_text, event_
 	offsets, scores, tokens, tops, logprobs_close, event_finish_reason, event_stop_reason, event_token_ids,
 	event_prompt_logprobs, event_prompt_ids, prompt_done, event_choice_closes, event_answer_usage,
 	event_answer_closes, NULL };
+static event_field *const progress_event[] = { event_head, nothing_yet, event_progress, NULL };
 static event_field *const all_usage[] = { event_head, event_usage, NULL };
 
 static void part(struct request *r, struct choice *c)
@@ -217,10 +225,17 @@ static void part(struct request *r, struct choice *c)
 }
 
 static void usage(struct request *r) { r->pen = (struct pen){ .field = all_usage }; }
+
+static void progress(struct request *r)
+{
+	r->pen = (struct pen){ .field = progress_event, .c = r->computed, .part.index = r->computed->index };
+}
+
 static void whole(struct request *r) { event_of_answer(r, answer, r->ask.echo); }
 
 const struct dialect dialect_completions = {
 	.path = "/v1/completions", .id_prefix = "cmpl", .object = "text_completion", .chunk = "text_completion",
-	.parse = parse, .part = part, .usage = usage, .end = "data: [DONE]\n\n", .whole = whole,
+	.parse = parse, .part = part, .usage = usage, .progress = progress,
+	.end = "data: [DONE]\n\n", .whole = whole,
 	.problem = event_problem,
 };

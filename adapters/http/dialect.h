@@ -27,6 +27,7 @@ struct dialect {
 	bool (*begin)(struct request *r, int i);
 	void (*part)(struct request *r, struct choice *c); /* what the choice has to write */
 	void (*usage)(struct request *r);        /* after the last part */
+	void (*progress)(struct request *r);     /* of r->computed's prompt, if it was asked for */
 	const char *end;                         /* the last bytes of a stream, or NULL */
 	void (*whole)(struct request *r);        /* the answer without a stream */
 	void (*problem)(struct request *r, const struct problem *p); /* an event, whole in r->event */

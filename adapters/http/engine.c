@@ -466,7 +466,8 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 	if (!s || s->state != LIVE)
 		return;
 	if (t->kind != SR_END) {
-		begun(e, s);
+		if (t->kind != SR_COMPUTED)
+			begun(e, s);
 		if (owner)
 			e->c.token(owner, t);
 		return;

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "shmring/clock.h"
 #include "dialect.h"
 #include "request.h"
 
@@ -339,6 +340,31 @@ static void timings(struct request *r)
 	timings_json(&r->event, &r->timings);
 }
 
+/* Of an answer that goes on: as long as it took until now, if the progress of its prompt was told. */
+static void timings_so_far(struct request *r, const struct choice *c)
+{
+	const struct sr_end *e = &c->progress;
+	struct timings t = { 0 };
+
+	if (!r->ask.timings_per_token || !e->last || !c->n_tokens)
+		return;
+	timings_add(&t, &(struct sr_end){ .queued = e->queued, .scheduled = e->scheduled, .first = e->last,
+	            .last = sr_now(), .cached = e->cached, .computed = e->computed - e->cached }, c->n_tokens, 0);
+	PUT(&r->event, ",\"timings\":");
+	timings_json(&r->event, &t);
+}
+
+/* "prompt_progress":{..} of the choice, in llama.cpp's names, with what closes an event. */
+bool event_progress(struct request *r)
+{
+	const struct sr_end *e = &r->pen.c->progress;
+
+	out_fmt(&r->event, "],\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,"
+	        "\"time_ms\":%llu}}\n\n", event_prompt(r)->ids.n, e->cached, e->computed,
+	        (unsigned long long)(e->last > e->scheduled ? (e->last - e->scheduled) / 1000000 : 0));
+	return true;
+}
+
 bool event_usage(struct request *r)
 {
 	struct out *o = &r->event;
@@ -366,6 +392,8 @@ bool event_part_closes(struct request *r)
 		if (!r->n_running && !r->due)  /* the last event */
 			timings(r);
 	}
+	if (!k->ended)
+		timings_so_far(r, k->c);
 	PUT(&r->event, "}\n\n");
 	choice_written(k->c, &k->part, k->n_scores, k->n_ids);
 	return true;

@@ -47,8 +47,9 @@ void event_of_answer(struct request *r, event_field *const *field, bool with_pro
 /* Fields of events and of answers */
 event_field event_head, event_answer_text, event_finish_reason, event_stop_reason, event_token_ids,
             event_prompt_ids, event_prompt_text, event_prompt_logprobs;
-/* of events: the end of a choice and of its event; of an event without one; the usage of all choices */
-event_field event_part_closes, event_closes, event_usage;
+/* of events: the end of a choice and of its event; of an event without one; the usage of all choices; how
+ * much of a prompt is computed, and the event's end */
+event_field event_part_closes, event_closes, event_usage, event_progress;
 /* of answers */
 event_field event_choice_closes, event_answer_usage, event_answer_closes;
 

@@ -184,7 +184,8 @@ static void fill(const struct request *r, struct sr_request *q)
 		.size = sizeof(*q),
 		.flags = (a->seeded ? SR_SEEDED : 0) | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
 		         (request_guided(r) ? SR_GUIDED : 0) |
-		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0),
+		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0) |
+		         (a->return_progress || (a->timings_per_token && a->stream) ? SR_PROGRESS : 0),
 		.min_tokens = request_guided(r) ? 0 : (uint32_t)a->min_tokens, /* its guides see to it */
 		.priority = (int32_t)a->priority,
 		.sampling = {
@@ -681,6 +682,12 @@ static void token(struct request *r, struct choice *c, const struct sr_token *t)
 	if (t->kind == SR_PROMPT) {
 		if (scores_prompt(r, c))
 			scores_add(&r->scored[c->prompt].scores, t);
+		return;
+	}
+	if (t->kind == SR_COMPUTED) {
+		c->progress = t->end;
+		if (r->ask.return_progress)
+			request_computed(r, c);
 		return;
 	}
 	scored(r, c);

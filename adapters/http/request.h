@@ -84,6 +84,7 @@ struct request {
 	struct out head, event;        /* a chunk up to its choices; the slice being sent */
 	struct pen pen;
 	struct timings timings;        /* of the answers that have ended */
+	struct choice *computed;       /* whose prompt's progress is to be told, or NULL */
 	struct request *next, **link;  /* in the api's list */
 };
 
@@ -113,6 +114,7 @@ void guides_error(struct request *r, int e);                /* e: -errno of a gu
 void request_error(struct request *r, const struct problem *p); /* instead of the rest of the answer */
 void request_reject(struct request *r, const char *why);    /* 503 and counted as rejected */
 void request_tell(struct request *r, struct choice *c);     /* in a stream: c has something to write */
+void request_computed(struct request *r, struct choice *c);     /* in a stream: a part of its prompt */
 void request_begins(struct request *r);                     /* accepted: a stream may begin before a token */
 void request_answer(struct request *r);                     /* not streamed: all choices have ended */
 

@@ -120,8 +120,11 @@ static bool next_event(struct request *r)
 	const struct dialect *d = r->dialect;
 	struct choice *c = r->due;
 
-	if (d->begin && (c || r->n_begun || d->at_once) && d->begin(r, r->n_begun)) {
+	if (d->begin && (c || r->computed || r->n_begun || d->at_once) && d->begin(r, r->n_begun)) {
 		r->n_begun++;
+	} else if (r->computed) {
+		d->progress(r);
+		r->computed = NULL;
 	} else if (c) {
 		if (!choice_more(c)) {
 			c->due = false;
@@ -216,6 +219,13 @@ void request_tell(struct request *r, struct choice *c)
 		*r->due_end = c;
 		r->due_end = &c->next_due;
 	}
+	if (!r->pulled)
+		stream(r);
+}
+
+void request_computed(struct request *r, struct choice *c)
+{
+	r->computed = c;
 	if (!r->pulled)
 		stream(r);
 }

@@ -310,6 +310,17 @@ static __attribute__((noinline)) void put_end(struct clients *cl, struct client 
 	live_drop(c, (int32_t)e->user_data);
 }
 
+/* For this record nothing was set aside: it may use only room that is free now. */
+static __attribute__((noinline)) void put_progress(struct clients *cl, struct client *c, const struct live *q,
+                                                   const struct sched_event *e)
+{
+	if (host_reserve(c->conn, 1, 1))
+		host_computed(c->conn, q->user_data, &(struct sr_end){
+			.computed = (uint32_t)e->position, .cached = (uint32_t)e->cached, .queued = q->queued,
+			.scheduled = e->scheduled, .last = cl->now,
+		});
+}
+
 static void port_emit(void *ctx, void *client, const struct sched_event *e)
 {
 	struct clients *cl = ctx;
@@ -320,6 +331,8 @@ static void port_emit(void *ctx, void *client, const struct sched_event *e)
 	soil(cl, c);
 	if (e->kind == SCHED_END) {
 		put_end(cl, c, q, e);
+	} else if (e->kind == SCHED_PROGRESS) {
+		put_progress(cl, c, q, e);
 	} else if (e->kind == SCHED_VECTOR) {
 		q->n_vector = (uint32_t)e->n_vector;
 		host_vector(c->conn, q->place, e->vector, q->n_vector);

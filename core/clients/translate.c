@@ -157,7 +157,7 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,
-		.score = q->flags & SR_PROMPT_LOGPROBS, .no_cache = q->flags & SR_NO_CACHE,
+		.score = q->flags & SR_PROMPT_LOGPROBS, .no_cache = q->flags & SR_NO_CACHE, .progress = q->flags & SR_PROGRESS,
 		.history = looks_back(r), .guided = q->flags & SR_GUIDED,
 		.pool = q->pool, .n_vector = q->pool ? vector_of(cl, r) : 0,
 	};

@@ -59,7 +59,7 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 		.end = r->n_prompt - r->n_answer + r->max_tokens,
 		.n_top = r->n_top, .n_prompt_top = r->n_prompt_top,
 		.cost = s->port.cost[r->n_top], .prompt_cost = s->port.cost[r->n_prompt_top],
-		.score = r->score, .history = r->history, .no_cache = r->no_cache, .guided = r->guided,
+		.score = r->score, .history = r->history, .no_cache = r->no_cache, .progress = r->progress, .guided = r->guided,
 		.pool = r->pool, .n_vector = r->n_vector,
 		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
 		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,

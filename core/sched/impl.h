@@ -74,7 +74,7 @@ struct seq {
 	int32_t  n_prompt;
 	int32_t  scored;         /* prompt ids before this place have had their log-probability sent */
 	uint8_t  n_prompt_top, prompt_cost;
-	bool     score, history, no_cache;
+	bool     score, history, no_cache, progress;
 	uint8_t  pool;           /* enum sr_pool, or 0 */
 	int32_t  n_vector;       /* elements that a pooled request answers */
 	struct kv_chunk *head;   /* first chunk of its ids */

@@ -108,6 +108,14 @@ static void reap_vector(struct sched *s, struct seq *q, const float *vector)
 	seq_finish(s, (int32_t)(q - s->seq), SCHED_STOP);
 }
 
+static void emit_progress(struct sched *s, const struct seq *q, int32_t position)
+{
+	struct sched_event e = { .user_data = q->user_data, .kind = SCHED_PROGRESS, .position = position };
+
+	seq_summary(q, &e);
+	s->port.emit(s->port.ctx, q->client, &e);
+}
+
 /* Take the results of a row that is not just one sampled token.  Not inlined: it would take registers
  * from the loop over rows. */
 static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, const struct sr_row *r,
@@ -119,6 +127,8 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 		emit_result(s, q, &b->result[r->result + j], b->top + (size_t)(r->result + j) * SR_TOP_MAX, SCHED_SCORED,
 			    q->scored, 0);
 	}
+	if (q->progress && r->first + r->n <= q->n_prompt)
+		emit_progress(s, q, r->first + r->n);
 	if (q->pool) {
 		if (r->sample)
 			reap_vector(s, q, b->vector + (size_t)r->mask * (size_t)s->cfg.limits.width);

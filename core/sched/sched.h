@@ -77,6 +77,7 @@ struct sched_request {
 	bool     score;           /* log-probabilities of the prompt: no prefix matching.
 	                             max_tokens may then be 0: nothing is sampled */
 	bool     no_cache;        /* compute the prompt even if a prefix of it is cached */
+	bool     progress;        /* PROGRESS events while its prompt is computed */
 	bool     history;         /* the device needs its ids (SR_CMD_HISTORY) */
 	bool     guided;          /* each token of the answer needs a guide: sched_guide() */
 	uint8_t  pool;            /* enum sr_pool; 0: it is not pooled.  Else max_tokens is 0, and n_vector
@@ -93,6 +94,7 @@ enum sched_kind {
 	SCHED_SCORED,             /* a prompt token with its log-probability */
 	SCHED_VECTOR,             /* of a pooled prompt; its END is the next event */
 	SCHED_END,                /* of the request: nothing follows */
+	SCHED_PROGRESS,           /* a part of its prompt is computed */
 };
 
 struct sched_event {
@@ -100,7 +102,8 @@ struct sched_event {
 	uint8_t  kind;            /* enum sched_kind */
 	uint8_t  last;            /* TOKEN: SCHED_STOP or SCHED_LENGTH if the request ends with it (its END is
 	                             the next event), else 0 */
-	int32_t  position;        /* of the token in the sequence; in an END: number of ids */
+	int32_t  position;        /* of the token in the sequence; in an END: number of ids; PROGRESS: how many
+	                             ids of the prompt are computed or were cached */
 
 	/* TOKEN, SCORED: */
 	int32_t  id, rank;
@@ -115,7 +118,7 @@ struct sched_event {
 	/* END: */
 	int32_t  finish;          /* SCHED_STOP, SCHED_LENGTH or -errno */
 
-	/* END, and the first TOKEN of an answer: */
+	/* END, PROGRESS, and the first TOKEN of an answer: */
 	int32_t  cached;          /* prompt tokens found in the prefix cache */
 	uint64_t scheduled;       /* `now` of the step that first planned it; 0 = never */
 	int32_t  computed;        /* prompt tokens computed; counted again after a preemption */
@@ -128,7 +131,7 @@ struct sched_event {
  * that leaves room for the largest row.  Otherwise ends alone could take all room of a client and
  * block it for ever.
  *
- * A TOKEN or SCORED event uses cost[n_top] records, a VECTOR none.  An END uses the one set aside at admission.  All
+ * A TOKEN or SCORED event uses cost[n_top] records, a VECTOR none; for a PROGRESS none is set aside.  An END uses the one set aside at admission.  All
  * other records set aside for a request are released before its END is emitted.  Only sched_admit,
  * sched_cancel and sched_step call the port; the port may not call the scheduler. */
 struct sched_port {

@@ -84,6 +84,35 @@ def prompts(p):
         check(p.ask("GET", path)[0] == 405, "POST alone")
 
 
+def progress(p):
+    """A long prompt is told part by part; each event of a stream has the times until then."""
+    words = " ".join(f"word{i}" for i in range(420))
+    for path, ask in (("/v1/chat/completions", {"messages": [{"role": "user", "content": words}]}),
+                      ("/v1/completions", {"prompt": words})):
+        more = {**ask, "max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_progress": True,
+                "cache_salt": path.replace("/", "-"), "stream_options": {"include_usage": True}}
+        status, events = p.stream(path, {**more, "timings_per_token": True})
+        check(status == 200, events)
+        total = events[-2]["usage"]["prompt_tokens"]
+        parts = [e["prompt_progress"] for e in events if e and "prompt_progress" in e]
+        done = [x["processed"] for x in parts]
+        check(len(parts) >= total // 512 and done == sorted(set(done)) and done[-1] == total, f"rising to {total}: {done}")
+        check(all(x["total"] == total and x["cache"] == 0 for x in parts), f"{parts}")
+        ms = [x["time_ms"] for x in parts]
+        check(ms == sorted(ms) and ms[-1] > 0, f"times rise: {ms}")
+        t = events[-2]["timings"]
+        check(abs(t["prompt_ms"] - ms[-1]) < 1.01, f"the last is the whole prompt's: {ms} {t}")
+        so_far = [e["timings"] for e in events[:-2] if e and "timings" in e]
+        check([x["predicted_n"] for x in so_far] == list(range(1, len(so_far) + 1)) and len(so_far) >= 7, f"{so_far}")
+        check(all(x["prompt_ms"] == t["prompt_ms"] and x["queue_ms"] == t["queue_ms"] for x in so_far), f"{so_far} {t}")
+        check(all(e["choices"][0]["finish_reason"] is None for e in events[:-3]), "an event of progress ends nothing")
+        again = [e["prompt_progress"] for e in p.stream(path, more)[1] if e and "prompt_progress" in e]
+        check(len(again) == 1 and again[0]["cache"] >= total - 17 and again[0]["processed"] == total, f"cached: {again}")
+        check(p.ask("POST", path, {**ask, "return_progress": True})[0] == 400, "streams only")
+        plain = p.stream(path, {**ask, "max_tokens": 2})[1]
+        check(not any("prompt_progress" in e for e in plain if e), "only if asked for")
+
+
 def why(p, *args):
     r = subprocess.run([os.path.join(BUILD, "slipring"), "why", *args], capture_output=True, text=True, env=p.env)
     return r.returncode, r.stdout, r.stderr
@@ -123,10 +152,12 @@ def explained(p):
 def main():
     need_model()
     with Programs() as p:
-        p.daemon("--model", MODEL, "--max-model-len", "2048", "--max-num-seqs", "16")
+        p.daemon("--model", MODEL, "--max-model-len", "2048", "--max-num-seqs", "16",
+                 "--max-num-batched-tokens", "512")
         p.adapter("--model", MODEL)
         timings(p)
         prompts(p)
+        progress(p)
         explained(p)
     done()
 

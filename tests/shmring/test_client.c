@@ -566,7 +566,8 @@ static void records_out_of_order(void **state)
 		{ "an end too early", 3, 0, { TOK(11), TOP(6), { .kind = SR_END } } },
 		{ "more than twenty", 1, 0, { TOK(21) } },
 		{ "no kind", 1, 0, { { .kind = 0 } } },
-		{ "a kind of its own", 1, 0, { { .kind = 5 } } },
+		{ "a kind of its own", 1, 0, { { .kind = 6 } } },
+		{ "progress amid a token", 2, 0, { TOK(5), { .kind = SR_COMPUTED } } },
 	};
 
 	(void)state;

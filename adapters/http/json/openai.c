@@ -57,6 +57,8 @@ static const struct field fields[] = {
 	{ "return_tokens_as_token_ids", FIELD_BOOL, true, COMPLETION | CHAT, AT(tokens_as_ids) },
 	{ "return_token_ids", FIELD_BOOL, true, COMPLETION | CHAT, AT(return_token_ids) },
 	{ "timings", FIELD_BOOL, true, COMPLETION | CHAT, AT(timings) },
+	{ "timings_per_token", FIELD_BOOL, true, COMPLETION | CHAT, AT(timings_per_token) },
+	{ "return_progress", FIELD_BOOL, true, COMPLETION | CHAT, AT(return_progress) },
 	{ "return_prompt_text", FIELD_BOOL, true, CHAT, AT(return_prompt_text) },
 	{ "cache_salt", FIELD_STRING, true, COMPLETION | CHAT, AT(cache_salt) },
 	{ "stream_interval", FIELD_INT, true, COMPLETION | CHAT, AT(stream_interval) },
@@ -163,6 +165,9 @@ static int refusals(const struct ask *a, json_t *root, struct problem *p)
 			                   unsupported[i]);
 	if (a->use_beam_search)
 		return problem_bad(p, "use_beam_search", "Beam search is not supported by Slipring.");
+	if (a->return_progress && !a->stream)
+		return problem_bad(p, "return_progress", "return_progress needs `stream=True`: a whole answer comes "
+		                   "after its prompt.");
 	v = json_object_get(root, "best_of");
 	if (v && !json_is_null(v) && !(json_is_integer(v) && json_integer_value(v) == a->n))
 		return problem_bad(p, "best_of", "best_of is not supported: ask for n answers and choose.");
@@ -197,6 +202,7 @@ static int stream_options(struct ask *a, const struct ask_limits *l, struct prob
 			return problem_field(p, "stream_options.continuous_usage_stats",
 			                     "continuous_usage_stats must be a bool.");
 	}
+	a->timings |= a->timings_per_token;
 	if (l->force_usage)
 		a->include_usage = a->continuous_usage = true;
 	a->continuous_usage = a->continuous_usage && a->include_usage;

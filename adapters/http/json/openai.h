@@ -107,7 +107,7 @@ struct ask {
 	bool    echo, stream, include_usage, continuous_usage, logprobs_given, use_beam_search;
 	bool    include_stop, ignore_eos, skip_special, spaces_between, add_special;
 	bool    return_token_ids, tokens_as_ids;
-	bool    timings;
+	bool    timings, timings_per_token, return_progress;
 	bool    return_prompt_text, return_token_strs, include_reasoning;
 	double  temperature, top_p, min_p, presence, frequency, repetition; /* NAN = not given */
 	int64_t top_k, seed, n, max_tokens, max_completion_tokens, min_tokens, priority;

@@ -809,6 +809,46 @@ static void what_it_does_is_told(void **state)
 	assert_all_is(EMPTY_SILENT);
 }
 
+/* A prompt is told part by part, if the request asks for it; and its end is kept under its name. */
+static void progress_is_told_and_ends_are_kept(void **state)
+{
+	static int32_t ids[40];
+	struct sr_request q = { .size = sizeof(q), .prompt = ids, .n_prompt = 40, .max_tokens = 3, .name = 77,
+		.flags = SR_IGNORE_EOS | SR_NO_CACHE | SR_PROGRESS, .trace_id = { 9 } };
+	const struct stats_ended *e;
+	struct sr_token t = { 0 };
+	struct sr_conn *c = open_conn();
+	uint32_t done = 0, told = 0, tokens = 0;
+	uint64_t at = 0;
+	int32_t got[64];
+
+	(void)state;
+	assert_int_equal(sr_submit(c, &q, NULL), 0);
+	for (next(c, &t); t.kind != SR_END; next(c, &t)) {
+		if (t.kind == SR_TOKEN) {
+			tokens++;
+			continue;
+		}
+		assert_true(t.kind == SR_COMPUTED && !tokens && t.end.computed > done && t.end.computed <= 40);
+		assert_true(t.end.queued && t.end.scheduled >= t.end.queued && t.end.last >= t.end.scheduled);
+		done = t.end.computed;
+		at = t.end.last;
+		told++;
+	}
+	assert_true(told >= 1 && done == 40 && tokens == 3);
+	assert_true(t.end.first == at);       /* the last part gives the first token */
+	daemon_look(&d);                      /* the end is put before it is kept */
+	e = &d.stats->ended[0];
+	assert_true(e->number == 1 && e->name == 77 && e->trace[0] == 9 && e->finish == SR_LENGTH);
+	assert_true(e->n_prompt == 40 && e->computed == 40 && e->cached == 0 && e->n_tokens == 3 && e->max_tokens == 3);
+	assert_true(e->queued == t.end.queued && e->scheduled == t.end.scheduled && e->first == t.end.first &&
+	            e->last == t.end.last && e->at >= e->last);
+	assert_true(e->before.steps + e->after.steps >= 2 && e->after.rows >= 2);
+	q.flags = SR_IGNORE_EOS;
+	assert_int_equal(run(c, q, got).finish, SR_LENGTH); /* run() takes every record for a token */
+	sr_close(c);
+}
+
 int main(void)
 {
 #define CASE(f) DAEMON_CASE(f, &d)
@@ -822,6 +862,7 @@ int main(void)
 		cmocka_unit_test(strangers_are_not_urgent_nor_tenants),
 		CASE(requests_are_counted),
 		CASE(gaps_are_each_ones_own),
+		CASE(progress_is_told_and_ends_are_kept),
 		CASE(draining_ends_what_is_new),
 		cmocka_unit_test(ends_are_logged_and_recorded),
 		cmocka_unit_test(idle_clients_are_still_seen),
