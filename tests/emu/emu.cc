@@ -32,16 +32,31 @@ enum { CANARY = 256 };
 
 /* ---- fibers ---------------------------------------------------------------------------------------- */
 
-extern "C" void emu_switch(void **save, void *load);
 extern "C" void emu_first();
 asm(".text\n"
-    "emu_switch:\n"
-    "	push %rbp\n	push %rbx\n	push %r12\n	push %r13\n	push %r14\n	push %r15\n"
-    "	mov %rsp, (%rdi)\n	mov %rsi, %rsp\n"
-    "	pop %r15\n	pop %r14\n	pop %r13\n	pop %r12\n	pop %rbx\n	pop %rbp\n"
-    "	ret\n"
     "emu_first:\n"
     "	call emu_main\n	hlt\n");
+
+/* Keeps this stack in *save and goes on where `load` stopped.  It is no function, and jumps: lanes of a warp come
+ * from and return to the same places, so a processor predicts all of it.  A ret would be predicted wrongly each
+ * time. */
+static inline __attribute__((always_inline)) void switch_to(void **save, void *load)
+{
+	asm volatile("lea -128(%%rsp), %%rsp\n" /* the red zone */
+		"	push %%rbp\n"
+		"	lea 1f(%%rip), %%rax\n"
+		"	push %%rax\n"
+		"	mov %%rsp, (%0)\n"
+		"	mov %1, %%rsp\n"
+		"	pop %%rax\n"
+		"	jmp *%%rax\n"
+		"1:	pop %%rbp\n"
+		"	lea 128(%%rsp), %%rsp\n"
+		: "+D"(save), "+S"(load) :
+		: "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1",
+		"xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+		"xmm14", "xmm15", "memory", "cc");
+}
 
 #if defined(__SANITIZE_ADDRESS__)
 static const void *home_stack;
@@ -52,27 +67,27 @@ static void arrived(void *fake, const void **from, size_t *n) { __sanitizer_fini
 	n); }
 #endif
 
-static void enter(lane *l)
+static inline void enter(lane *l)
 {
 	self = l;
 #if defined(__SANITIZE_ADDRESS__)
 	leaving(&home_fake, l->stack, STACK);
 #endif
-	emu_switch(&scheduler, l->sp);
+	switch_to(&scheduler, l->sp);
 #if defined(__SANITIZE_ADDRESS__)
 	arrived(home_fake, NULL, NULL);
 #endif
 	self = NULL;
 }
 
-static void leave()
+static inline __attribute__((always_inline)) void leave()
 {
 	lane *l = self;
 
 #if defined(__SANITIZE_ADDRESS__)
 	leaving(l->state == lane::DONE ? NULL : &l->fake_stack, home_stack, home_size);
 #endif
-	emu_switch(&l->sp, scheduler);
+	switch_to(&l->sp, scheduler);
 #if defined(__SANITIZE_ADDRESS__)
 	arrived(l->fake_stack, &home_stack, &home_size);
 #endif
@@ -94,8 +109,6 @@ static void begin(lane *l)
 	void **s = reinterpret_cast<void **>(l->stack + STACK) - 2;
 
 	*--s = reinterpret_cast<void *>(emu_first);
-	for (int i = 0; i < 6; i++)
-		*--s = NULL;
 	l->sp = s;
 	l->state = lane::RUN;
 	l->copies.clear();
@@ -178,8 +191,8 @@ static bool combine(lane *warp, unsigned first)
 		if (warp[i].state == lane::DONE)
 			fault("%s of warp %u waits for lane %u, which has ended", warp[first].at,
 				warp->warp, i);
-		if (warp[i].state != lane::AT_WARP || warp[i].mask != mask || strcmp(warp[i].at,
-			warp[first].at))
+		if (warp[i].state != lane::AT_WARP || warp[i].mask != mask ||
+		    (warp[i].at != warp[first].at && strcmp(warp[i].at, warp[first].at)))
 			return false;
 	}
 	warp[first].combine(warp, mask);
@@ -325,7 +338,7 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	message[0] = 0;
 	emu_launches++;
 	if (!stacks) {
-		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STACK,
+		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STRIDE,
 			PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 		pool = static_cast<unsigned char *>(aligned_alloc(1024, SHARED_MAX + 1024));
@@ -339,7 +352,7 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 		return false;
 	}
 	for (unsigned i = 0; i < n_lanes; i++) {
-		lanes[i].stack = stacks + (size_t)i * STACK;
+		lanes[i].stack = stacks + (size_t)i * STRIDE;
 		lanes[i].number = i % 32;
 		lanes[i].warp = i / 32;
 		lanes[i].thread = dim3(i % block.x, i / block.x % block.y, i / (block.x * block.y));
@@ -360,7 +373,7 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 		self = NULL;
 #if defined(__SANITIZE_ADDRESS__)
 		__asan_unpoison_memory_region(stacks,
-			(size_t)THREADS_MAX * STACK); /* frames that are never left */
+			(size_t)THREADS_MAX * STRIDE); /* frames that are never left */
 #endif
 	}
 	return !message[0];
@@ -482,7 +495,7 @@ struct mma_part { float *c; const uint32_t *a, *b; };
 template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu::lane *w, unsigned)
 {
 	const unsigned HALF = 4 * EACH, K = 2 * HALF;
-	float A[16][K], B[8][K];
+	float A[16][K], B[K][8];
 
 	for (unsigned i = 0; i < 32; i++) {
 		const mma_part *q = static_cast<mma_part *>(w[i].arg);
@@ -492,20 +505,20 @@ template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu
 			for (unsigned j = 0; j < 4; j++)
 				A[g + 8 * (j & 1)][t + h + HALF * (j >> 1)] = VALUE(q->a[j], h);
 			for (unsigned j = 0; j < 2; j++)
-				B[g][t + h + HALF * j] = VALUE(q->b[j], h);
+				B[t + h + HALF * j][g] = VALUE(q->b[j], h);
 		}
 	}
-	for (unsigned i = 0; i < 32; i++) {
-		const mma_part *q = static_cast<mma_part *>(w[i].arg);
-		unsigned g = i / 4, t = 2 * (i % 4);
+	for (unsigned r = 0; r < 16; r++) {
+		float sum[8] = {};           /* a row of c; each column in the order of K */
 
-		for (unsigned j = 0; j < 4; j++) {
-			const float *a = A[g + 8 * (j >> 1)], *b = B[t + (j & 1)];
-			float sum = 0;
+		for (unsigned k = 0; k < K; k++)
+			for (unsigned n = 0; n < 8; n++)
+				sum[n] += A[r][k] * B[k][n];
+		for (unsigned t = 0; t < 4; t++) {
+			float *c = static_cast<mma_part *>(w[r % 8 * 4 + t].arg)->c + r / 8 * 2;
 
-			for (unsigned k = 0; k < K; k++)
-				sum += a[k] * b[k];
-			q->c[j] += sum;
+			c[0] += sum[2 * t];
+			c[1] += sum[2 * t + 1];
 		}
 	}
 }

@@ -43,7 +43,8 @@ const char *emu_fault();             /* of the last kernel, or NULL */
 
 namespace emu {
 
-enum { STACK = 64 << 10, SHARED_MAX = 227 << 10, THREADS_MAX = 1024 };
+/* Stacks lie a little more than STACK apart: else their tops would share the same few sets of each cache. */
+enum { STACK = 64 << 10, STRIDE = STACK + 9 * 64, SHARED_MAX = 227 << 10, THREADS_MAX = 1024 };
 
 struct copy { void *to; const void *from; };          /* of 16 bytes; from NULL: zeros */
 
