@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/cuda/backend.cu"
+#include "tests/cuda/errors.h"
 #include "tests/cuda/real.h"
 #include "tests/cuda/truth.h"
 
@@ -151,10 +152,7 @@ static inline void compare(struct pair *p, const char *verb, enum place at, int 
 			diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
 			size += (double)a[i] * a[i];
 		}
-		if (!(sqrt(diff) <= bound * sqrt(size)) || !(size > 0))
-			fail_msg("%s, row %d of %d%s: off by %g, may be %g", verb, t, T,
-				emu_reversed ? ", reversed" : "",
-				sqrt(diff / size), bound);
+		within(verb, sqrt(diff / size), bound, "row %d of %d%s", t, T, emu_reversed ? ", reversed" : "");
 	}
 }
 

@@ -488,6 +488,40 @@ static float e4m3(uint32_t word, unsigned i)
 	return (v & 0x7f) == 0x7f ? NAN : v & 0x80 ? -f : f;
 }
 
+/* Adds to each sum as tensor cores of capability 8.9 and 9.0 add products of e4m3: all 33 are aligned to the
+ * largest, and lose what is below 2^-13 of its power of two. */
+void emu::add_short(float (&sum)[8], const float *a, const float *b, unsigned step)
+{
+	const int BITS = 13, BIAS = 127;
+	float most[8], all[8], up[8], down[8];
+	int total[8];
+
+	for (unsigned n = 0; n < 8; n++) {
+		most[n] = fabsf(sum[n]);
+		all[n] = sum[n];
+	}
+	for (unsigned k = 0; k < 32; k++)
+		for (unsigned n = 0; n < 8; n++) {
+			float p = a[k] * b[k * step + n];
+
+			most[n] = fabsf(p) > most[n] ? fabsf(p) : most[n];
+			all[n] += p;
+		}
+	for (unsigned n = 0; n < 8; n++) {
+		int exponent = (int)(__float_as_uint(most[n]) >> 23);
+		bool plain = !(fabsf(all[n]) <= 1e30f) || exponent <= BITS + 1; /* NaN; infinity; as good as 0 */
+
+		up[n] = plain ? 0 : __uint_as_float((uint32_t)(2 * BIAS + BITS - exponent) << 23);
+		down[n] = plain ? 0 : __uint_as_float((uint32_t)(exponent - BITS) << 23);
+		total[n] = plain ? 0 : (int)(sum[n] * up[n]);
+	}
+	for (unsigned k = 0; k < 32; k++)
+		for (unsigned n = 0; n < 8; n++)
+			total[n] += (int)(up[n] > 0 ? a[k] * b[k * step + n] * up[n] : 0);
+	for (unsigned n = 0; n < 8; n++)
+		sum[n] = up[n] > 0 ? (float)total[n] * down[n] : all[n];
+}
+
 /* c[16][8] += a[16][K] b[K][8], K elements of EACH to a word: lane i has rows g, g+8 of a and c and column
  * g of b, g = i / 4; along the other side, words t = i % 4 of each half of K, and columns 2t, 2t+1 of c. */
 struct mma_part { float *c; const uint32_t *a, *b; };
@@ -510,15 +544,21 @@ template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu
 	}
 	for (unsigned r = 0; r < 16; r++) {
 		float sum[8] = {};           /* a row of c; each column in the order of K */
+		mma_part *part[4];
 
-		for (unsigned k = 0; k < K; k++)
+		for (unsigned t = 0; t < 4; t++)
+			part[t] = static_cast<mma_part *>(w[r % 8 * 4 + t].arg);
+		for (unsigned n = 0; n < 8 && EACH == 4; n++)
+			sum[n] = part[n / 2]->c[r / 8 * 2 + n % 2];
+		if (EACH == 4)
+			emu::add_short(sum, A[r], B[0], 8);
+		for (unsigned k = 0; k < K && EACH == 2; k++)
 			for (unsigned n = 0; n < 8; n++)
 				sum[n] += A[r][k] * B[k][n];
-		for (unsigned t = 0; t < 4; t++) {
-			float *c = static_cast<mma_part *>(w[r % 8 * 4 + t].arg)->c + r / 8 * 2;
+		for (unsigned n = 0; n < 8; n++) {
+			float *c = &part[n / 2]->c[r / 8 * 2 + n % 2];
 
-			c[0] += sum[2 * t];
-			c[1] += sum[2 * t + 1];
+			*c = EACH == 4 ? sum[n] : *c + sum[n];
 		}
 	}
 }

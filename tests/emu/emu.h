@@ -19,6 +19,8 @@
  *	wgmma                reads and adds up only in wgmma.wait_group, and when nobody else can go on; what was
  *	                     not waited for, has no fence, or whose registers change before that, is a fault
  *	fence.proxy.async    wgmma sees shared memory as bulk copies and the last such fence left it
+ *	products of e4m3     keep 13 bits of fraction while 32 of them and the sum so far are added, as tensor
+ *	                     cores of Ada and Hopper do: an order of adding that needs more shows
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
  * A fault stops the kernel; emu_fault() names it.
@@ -90,6 +92,8 @@ void wait_barrier(unsigned barrier, unsigned expected, const char *at);
 void wait_phase(const uint64_t *mbarrier, unsigned parity);
 void wait_late(const char *at);
 void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned));
+/* Eight sums of 32 products: a[k] b[k * step + n]. */
+void add_short(float (&sum)[8], const float *a, const float *b, unsigned step);
 [[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
 

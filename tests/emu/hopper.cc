@@ -346,10 +346,32 @@ static void operand_a(emu::lane *warp, size_t q, float (&A)[16][32])
 	}
 }
 
+/* The element of D in row m of a warp's 16, column n. */
+static float &of_lane(emu::lane *warp, size_t q, unsigned m, unsigned n)
+{
+	return warp[m % 8 * 4 + n % 8 / 2].wgmmas[q].d[n / 8 * 4 + m / 8 * 2 + n % 2];
+}
+
+/* Eight sums of K products; of bf16 they are added to the sum so far at the end. */
+static void add(float (&sum)[8], const float *a, const float *b, unsigned K)
+{
+	float more[8] = {};
+
+	if (K == 32) {
+		emu::add_short(sum, a, b, 256);
+		return;
+	}
+	for (unsigned k = 0; k < 16; k++)
+		for (unsigned n = 0; n < 8; n++)
+			more[n] += a[k] * b[k * 256 + n];
+	for (unsigned n = 0; n < 8; n++)
+		sum[n] += more[n];
+}
+
 /* The q-th wgmma under way, this warp's 16 of its 64 rows. */
 static void multiply(emu::lane *warp, size_t q)
 {
-	static float B[32][256], C[16][256];
+	static float B[32][256];
 	const emu::wgmma &first = warp[0].wgmmas[q];
 	unsigned K = first.kind == EMU_E4M3 ? 32 : 16, N = first.n;
 	float A[16][32];
@@ -366,20 +388,16 @@ static void multiply(emu::lane *warp, size_t q)
 		operand_row(first.b_desc, n, first.kind == EMU_E4M3, &B[0][n], 256);
 	for (unsigned i = 0; i < K * N / 8 && first.kind == EMU_BF16_ROWS; i++)
 		operand_along_n(first.b_desc, i % K, i / K * 8, &B[i % K][i / K * 8]);
-	memset(C, 0, sizeof(C));
 	for (unsigned m = 0; m < 16; m++)
-		for (unsigned k = 0; k < K; k++)
-			for (unsigned n = 0; n < N; n++)
-				C[m][n] += A[m][k] * B[k][n];
-	for (unsigned i = 0; i < 32; i++) {
-		const emu::wgmma &w = warp[i].wgmmas[q];
+		for (unsigned n = 0; n < N; n += 8) {
+			float sum[8];
 
-		for (unsigned j = 0; j < N / 2; j++) {
-			float sum = C[i / 4 + 8 * (j / 2 % 2)][j / 4 * 8 + i % 4 * 2 + j % 2];
-
-			w.d[j] = w.keep ? w.d[j] + sum : sum;
+			for (unsigned i = 0; i < 8; i++)
+				sum[i] = first.keep ? of_lane(warp, q, m, n + i) : 0;
+			add(sum, A[m], &B[0][n], K);
+			for (unsigned i = 0; i < 8; i++)
+				of_lane(warp, q, m, n + i) = sum[i];
 		}
-	}
 }
 
 void emu_wgmma_wait(int left)
