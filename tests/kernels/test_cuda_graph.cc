@@ -735,11 +735,11 @@ int main(void)
 		cmocka_unit_test(test_padding_goes_nowhere),
 		cmocka_unit_test(test_in_flight),
 		cmocka_unit_test(test_arm),
+		cmocka_unit_test(test_order),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_early),
 		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_errors),
 #endif

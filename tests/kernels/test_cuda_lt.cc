@@ -14,8 +14,17 @@ extern "C" {
 #include "kernels/cuda/backend.cu"
 #include "kernels/cuda/lt.cu"
 #include "tests/cuda/errors.h"
+#include "tests/cuda/real.h"
 #include "tests/cuda/truth.h"
+
+#ifdef CUDA_EMULATED
 #include "tests/emu/lt.h"
+#else                                  /* on a GPU the real library, if it is there */
+static const char *emu_lt_library;
+static bool emu_lt_in_step __attribute__((unused));
+static uint64_t emu_lt_products;
+static const char *emu_lt_misuse() { return NULL; }
+#endif
 
 /* ---- a back end with a library or without --------------------------------------------- */
 
@@ -34,6 +43,12 @@ static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool determ
 	int e;
 
 	asked = false;                         /* as in a fresh process */
+#ifndef CUDA_EMULATED
+	if (emu_lt_library)
+		unsetenv("SLIPRING_CUBLASLT");
+	else
+		setenv("SLIPRING_CUBLASLT", "off", 1);
+#endif
 	lim.worked = 0;
 	lim.tokens = tokens;
 	lim.logit_rows = 100;
@@ -51,9 +66,13 @@ static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool determ
 
 static void set_up(struct fixture *f, int32_t type, int capability)
 {
+#ifdef CUDA_EMULATED
 	emu_capability = capability;
-	emu_lt_library = "libcublasLt.so.12";
 	emu_lt_fail(0, 0);
+#else
+	(void)capability;
+#endif
+	emu_lt_library = "libcublasLt.so.12";
 	if (try_open(f, type, 200, false))
 		fail_msg("%s", f->gpu.err);
 }
@@ -63,12 +82,35 @@ static void tear_down(struct fixture *f)
 	emu_lt_in_step = false;
 	drive_close(&f->gpu);
 	tiny_destroy(f->t);
+	emu_lt_library = NULL;
+#ifdef CUDA_EMULATED
 	emu_capability = 80;
-	emu_lt_library = emu_lt_lacks = NULL;
+	emu_lt_lacks = NULL;
 	emu_lt_refuses = false;
+#endif
 	assert_int_equal(emu_allocations, 0);
 	if (emu_lt_misuse())
 		fail_msg("cuBLASLt: %s", emu_lt_misuse());
+}
+
+/* A GPU's machine may lack the library. */
+static void need_library(void)
+{
+#ifndef CUDA_EMULATED
+	asked = false;
+	if (!lt_there())
+		skip();
+#endif
+}
+
+/* So many products were the library's; only that of the emulation counts them. */
+static void expect_products(uint64_t before, uint64_t n)
+{
+#ifdef CUDA_EMULATED
+	assert_int_equal(emu_lt_products - before, n);
+#else
+	(void)before, (void)n;
+#endif
 }
 
 /* ---- products ------------------------------------------------------------------------- */
@@ -139,7 +181,7 @@ static void compare(struct fixture *f, enum place y, int T)
 			diff += (sum - (double)to[t * N + n]) * (sum - (double)to[t * N + n]);
 			size += sum * sum;
 		}
-		within("cuBLASLt", sqrt(diff / size), is_f32(y) ? 1e-6 : 2.5e-3, "%d x %zu x %zu, row %zu", T, N, K, t);
+		within("cuBLASLt", sqrt(diff / size), is_f32(y) ? 2e-6 : 2.5e-3, "%d x %zu x %zu, row %zu", T, N, K, t);
 	}
 }
 
@@ -152,6 +194,7 @@ static void test_products(void **)
 	};
 	struct fixture f;
 
+	need_library();
 	set_up(&f, SR_BF16, 80);
 	for (const auto &c : cases) {
 		uint64_t before = emu_lt_products;
@@ -159,7 +202,7 @@ static void test_products(void **)
 		emu_lt_in_step = true;
 		compare(&f, c.y, c.T);
 		emu_lt_in_step = false;
-		assert_int_equal(emu_lt_products - before, c.lt);
+		expect_products(before, c.lt);
 	}
 	tear_down(&f);
 }
@@ -202,17 +245,18 @@ static void test_batches(void **)
 	uint64_t before = emu_lt_products;
 	struct fixture f;
 
+	need_library();
 	emu_lt_library = NULL;
 	assert_int_equal(try_open(&f, SR_BF16, 200, false), 0);
 	score(&f, 190, ours);
 	tear_down(&f);
-	assert_int_equal(emu_lt_products, before);
+	expect_products(before, 0);
 	set_up(&f, SR_BF16, 80);
 	before = emu_lt_products;
 	emu_lt_in_step = true;
 	score(&f, 190, theirs);
 	/* the head has 100 rows at a time: 100, then 91 */
-	assert_int_equal(emu_lt_products - before, 4 * (uint64_t)f.t->m.n_layers + 2);
+	expect_products(before, 4 * (uint64_t)f.t->m.n_layers + 2);
 	for (int i = 0; i < 190; i++)
 		if (!(fabsf(ours[i] - theirs[i]) <= 0.06f))
 			fail_msg("token %d: %g, by cuBLASLt %g", i, (double)ours[i], (double)theirs[i]);
@@ -225,6 +269,7 @@ static void test_graphs(void **)
 	float logprob[2][70];
 	struct fixture f;
 
+	need_library();
 	graphs = true;
 	for (int i = 0; i < 2; i++) {
 		uint64_t before;
@@ -243,7 +288,7 @@ static void test_graphs(void **)
 			drive_row(&f.gpu, s, 0, &id, 1, 0, 1);
 		}
 		drive_step(&f.gpu);
-		assert_int_equal(emu_lt_products, before); /* they were captured at open */
+		expect_products(before, 0); /* they were captured at open */
 		for (int s = 0; s < 70; s++)
 			logprob[i][s] = f.gpu.batch->result[s].logprob;
 		tear_down(&f);
@@ -253,6 +298,8 @@ static void test_graphs(void **)
 		if (!(fabsf(logprob[0][s] - logprob[1][s]) <= 0.06f))
 			fail_msg("sequence %d: %g, by cuBLASLt %g", s, (double)logprob[0][s], (double)logprob[1][s]);
 }
+
+#ifdef CUDA_EMULATED
 
 /* ---- when it is not used -------------------------------------------------------------- */
 
@@ -402,6 +449,8 @@ static void test_strict(void **)
 	emu_lt_library = NULL;
 }
 
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -409,10 +458,12 @@ int main(void)
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_graphs),
+#ifdef CUDA_EMULATED
 		cmocka_unit_test(test_not_used),
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_strict),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
