@@ -11,7 +11,8 @@
 #	parity         every verb, sampling and whole batches of small models, against plain C
 #	groups         a model's layers in several groups of KV blocks, against one group
 #	kinds, experts what families other than Llama have; mixtures of experts
-#	packed         products of 4- and 8-bit weights, against sums in double
+#	packed, products, lt   products of 4- and 8-bit weights, of bf16, and by cuBLASLt: against sums in double
+#	graph, masks, special  steps as graphs, guided rows, each special kernel switched off
 #	hopper         products of many rows and attention by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
 #	speed          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
@@ -32,9 +33,39 @@ compile() { # target...
 		SM="-gencode=arch=compute_$sm,code=sm_$sm" "$@"
 }
 
+# Small shapes, and kernel by kernel, since each tool is slow.  racecheck is not for Hopper's kernels: it takes
+# copies of the async proxy, which other warps read after their mbarrier, for hazards.
 memcheck() {
-	"$sanitizer" --error-exitcode 9 "$tests/test_cuda_packed" &&
-		"$sanitizer" --error-exitcode 9 "$tests/cuda/bench" tiny
+	worst=0
+	check() { # tool "kernel or empty" program..
+		tool=$1 kernel=$2
+		shift 2
+		CHECK_SECONDS=300 "$sanitizer" --tool "$tool" --error-exitcode 9 --target-processes all \
+			${kernel:+--kernel-name "kernel_substring=$kernel"} "$@" && how=ok || how="FAILED, exit $?"
+		[ "$how" = ok ] || worst=1
+		echo "sanitizer: $tool ${kernel:-all} of ${1##*/}: $how"
+	}
+	ONE=test_products check memcheck '' "$tests/test_cuda_products"
+	for kernel in rows_kernel packed_few attend_one attend_run; do
+		check racecheck "$kernel" "$tests/cuda/bench" tiny
+	done
+	for kernel in hopper_many hopper_attend; do
+		check synccheck "$kernel" "$tests/test_cuda_hopper"
+	done
+	check memcheck '' "$tests/cuda/bench" tiny
+	check initcheck '' "$tests/test_cuda_groups"
+	return $worst
+}
+
+# Which switch mends a test that fails?  What is switched off then computes wrongly, or what it hides behind.
+bisect() { # program
+	for name in early_start graphs lt hopper_many hopper_attend w8a8 dense_few packed_few pieces attend_one; do
+		if SLIPRING_CUDA_WITHOUT=$name timeout -k 5 60 "$1" >/dev/null 2>&1; then
+			echo "right without $name"
+		else
+			echo "wrong without $name, too"
+		fi
+	done
 }
 
 # A daemon with the benchmark's shape and weights that it makes up, and its client.
@@ -88,11 +119,12 @@ trap 'exit 1' INT TERM
 if [ "${1:-}" = --built ]; then
 	kit=yes
 	bin=$(cd "${2:?the folder that make gpu-kit has made}" && pwd) || exit 1
-	results=${3:-gpu-check}
+	results=$(realpath -m "${3:-gpu-check}")
 else
 	bin=$(realpath -m "${1:-build}")/gpu-check
 	results=$bin
 fi
+mkdir -p "$results" || exit 1
 tests=$bin/gpu/tests
 daemon=$bin/slipringd
 what=name,driver_version,memory.total,power.limit,compute_cap
@@ -132,6 +164,7 @@ step() { # name seconds reserve command...
 	child=$!
 	wait $child
 	code=$? child=''
+	cp "$out" "$results/$name.log"
 	if [ "$code" -eq 0 ]; then
 		why=$(grep -m 1 -o 'SKIP: .*' "$out" | tr -d '"\\')
 		tail -n 1 "$out" | grep -q '^0 passed, 0 failed' && why="SKIP, nothing of it is for this GPU"
@@ -148,6 +181,30 @@ step() { # name seconds reserve command...
 	verdict "$name" "FAILED, $code"
 	bad=1
 	return 1
+}
+
+# Whole batches: a failure is narrowed down.
+whole() { # name seconds program
+	step "$1" "$2" 180 "$3" && return
+	[ -x "$3" ] || return
+	limit=$(room 60 240)
+	[ "$limit" -ge 10 ] || return
+	timeout -k 5 "$limit" "$again" --step bisect "$3" >"$out.bisect" 2>&1
+	sed "s/^/$1: /" "$out.bisect" | tee -a "$results/$1.log"
+	mends=$(sed -n 's/^right without //p' "$out.bisect" | tr '\n' ' ' | sed 's/ $//')
+	verdict "$1 is mended by" "${mends:-none of the switches} (SLIPRING_CUDA_WITHOUT)"
+}
+
+# Everything for whoever was not there, in one file.
+bundle() {
+	timeout -k 5 20 nvidia-smi -q >"$results/nvidia-smi.txt" 2>&1
+	dmesg 2>/dev/null | grep -i 'NVRM\|Xid' | tail -n 50 >"$results/driver.txt"
+	(cd "$bin" && find . -name '*.so' -o -path './gpu/tests/*' -type f ! -name '*.o' ! -name '*.d' | sort |
+		xargs sha256sum) >"$results/programs.sha256" 2>/dev/null
+	cp "$out.clocks" "$results/clocks.txt"
+	cp "$out.goals" "$results/goals.txt"
+	(cd "$results" && tar -czf bundle.tar.gz ./*.txt ./*.json ./*.log ./*.sha256 2>/dev/null)
+	echo "send back: $results/bundle.tar.gz"
 }
 
 # A driver that hangs hangs whoever asks it.
@@ -213,17 +270,21 @@ answers() {
 	fi
 }
 
-mkdir -p "$results" || exit 1
 : >"$out.table"
 : >"$out.clocks"
 if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	step instructions 60 180 "$tests/test_emu"
-	step parity 100 180 "$tests/test_cuda"
-	step groups 30 180 "$tests/test_cuda_groups"
-	step kinds 60 180 "$tests/test_cuda_kinds"
-	step experts 60 180 "$tests/test_cuda_experts"
+	whole parity 100 "$tests/test_cuda"
+	whole groups 30 "$tests/test_cuda_groups"
+	whole kinds 60 "$tests/test_cuda_kinds"
+	whole experts 60 "$tests/test_cuda_experts"
+	whole graph 40 "$tests/test_cuda_graph"
+	whole masks 30 "$tests/test_cuda_masks"
+	step products 30 180 "$tests/test_cuda_products"
 	step packed 60 180 "$tests/test_cuda_packed"
 	step hopper 30 180 "$tests/test_cuda_hopper"
+	step lt 30 180 "$tests/test_cuda_lt"
+	step special 40 180 "$tests/test_cuda_special"
 	step small 30 180 "$tests/cuda/bench" tiny
 	speed
 	with_daemon
@@ -240,6 +301,7 @@ awk -f "$here/tests/cuda/goals.awk" "$out.rows" >"$out.goals" || slow=1
 cp "$out.table" "$results/table.txt"
 printf '{"gpu": "%s", "checks": {%s}, "rows": [\n%s\n]}\n' "$gpu" "$checks" "$(sed '$!s/$/,/' "$out.rows")" \
 	>"$results/result.json"
+bundle
 cat "$out.table"
 echo
 echo "$gpu"

@@ -260,7 +260,7 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	gpu->processors = processors;
 	gpu->capability = 10 * major + minor;
 	gpu->shared_bytes = shared_bytes;
-	start_early = gpu->capability >= 90;
+	start_early = gpu->capability >= 90 && has(d, SPECIAL_EARLY_START);
 	return 0;
 }
 
@@ -324,7 +324,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->lim = *lim;
 	b->d.b = b;
 	b->d.m = &b->m;
-	e = check_shape(m, lim, err, errlen);
+	e = special_parse(&b->d.without, getenv("SLIPRING_CUDA_WITHOUT"), err, errlen);
+	if (!e)
+		e = check_shape(m, lim, err, errlen);
+	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS);
 	if (!e)
 		e = shape_of(&b->d.shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
 	if (!e)
@@ -338,7 +341,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->null_block = lim->n_blocks;
 	for (struct flight &f : b->flight)
 		f.armed_fd = -1;
-	b->d.product.use_lt = !lim->deterministic && lim->tokens > 64 && lt_there();
+	b->d.product.use_lt = has(&b->d, SPECIAL_LT) && !lim->deterministic && lim->tokens > 64 && lt_there();
 	b->d.kv.places = shape_groups(NULL, m, lim);
 	if (b->d.kv.places < 0)
 		return refuse(b->d.kv.places, err, errlen, "the groups of layers are not those of this model");
@@ -364,7 +367,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		memset(out, 0, sizeof(*out));
 		out->weights = weights;
 		out->scratch = (int64_t)lay_scratch(b, NULL);
-		out->graphs = graph_bytes(&b->d, lim) + (b->d.product.use_lt ? LT_OWN : 0);
+		out->graphs = graph_bytes(&b->d, &b->lim) + (b->d.product.use_lt ? LT_OWN : 0);
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
 		out->kinds_in_groups = 1;
@@ -558,7 +561,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		e = load_weights(b, src, err, errlen);
 	if (!e && (!lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)) ||
 			!roof_measure(&b->d, &b->net, lim, b->host_kv) ||
-			(!lim->eager && !graph_capture(&b->d, lim))))
+			(!b->lim.eager && !graph_capture(&b->d, &b->lim))))
 		e = device_error(b, err, errlen);
 	if (e) {
 		close_backend(b);

@@ -10,6 +10,7 @@
  *	route.cu     which experts a token goes to; grouped.cu: products by expert
  *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
  *	sample.cu    from logits to a token
+ *	special.cu   which kernels can be switched off, by name
  *	roof.cu      the least time that a batch takes, for statistics
  *
  * Each subject has its header: step.cuh (batches, slots, graphs, roof), weights.cuh, product.cuh, attend.cuh,
@@ -34,6 +35,7 @@
 
 #include "attend.cuh"
 #include "product.cuh"
+#include "special.cuh"
 #include "step.cuh"
 #include "verbs.cuh"
 #include "weights.cuh"
@@ -66,6 +68,7 @@ struct dev {
 	const struct sr_model *m;
 	struct rank_shape shape;     /* with the elements of a row of each place */
 	cudaStream_t stream;
+	uint32_t without;            /* bits of enum special */
 	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */
 	struct gpu gpu;
 	struct fault fault;
@@ -84,10 +87,27 @@ struct dev {
 /* Records the first error and its place.  Returns false if there is an error, now or earlier. */
 bool cuda_ok(struct dev *d, cudaError_t e, const char *what);
 
+static inline bool has(const struct dev *d, enum special s)
+{
+	return !(d->without >> s & 1);
+}
+
+/* True if FP8 weights are multiplied by activations in FP8. */
+static inline bool uses_x8(const struct dev *d)
+{
+	return d->product.x8 && has(d, SPECIAL_W8A8);
+}
+
+/* True if a single token is attended to as a run of one. */
+static inline bool runs_only(const struct dev *d)
+{
+	return d->deterministic || !has(d, SPECIAL_ATTEND_ONE);
+}
+
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */
 static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 {
-	return d->product.x8 && T > FEW_ROWS && w && w->held == HELD_W8;
+	return uses_x8(d) && T > FEW_ROWS && w && w->held == HELD_W8;
 }
 
 static inline bool is_f32(enum place p)

@@ -56,7 +56,7 @@ static struct step step_of(const struct dev *d, int32_t size)
 	struct step s = {};
 
 	s.n_tokens = s.n_picks = size;
-	if (d->deterministic)
+	if (runs_only(d))
 		s.n_runs = size;
 	else
 		s.n_pieces = most_pieces(d, size);

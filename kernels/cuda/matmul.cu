@@ -7,6 +7,8 @@
  *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many_rows.cu on sm_90a; else here
  *	more     4, 8 bits   packed_many_rows.cu   or hopper_many_rows.cu on sm_90a
  *
+ * Whatever of these is switched off (special.cuh), the kernels here and in packed_many_rows.cu multiply any rows.
+ *
  * A block computes a tile of ROWS x COLS of y.  Asynchronous copies bring slices of DEPTH along K into a
  * ring of STAGES in shared memory.  Rows there are 16 bytes longer than their data, so the 8 rows that
  * one ldmatrix reads are in different banks.
@@ -170,9 +172,11 @@ enum road { ROAD_FEW_ROWS, ROAD_LT, ROAD_MANY_ROWS };
 
 static enum road road(const struct dev *d, const struct weight *w, int T)
 {
-	if (T <= FEW_ROWS || d->deterministic)
+	bool few = has(d, w->held == HELD_BF16 ? SPECIAL_DENSE_FEW : SPECIAL_PACKED_FEW);
+
+	if (few && (T <= FEW_ROWS || d->deterministic))
 		return ROAD_FEW_ROWS;
-	if (lt_can(w, T))
+	if (has(d, SPECIAL_LT) && T > FEW_ROWS && !d->deterministic && lt_can(w, T))
 		return ROAD_LT;
 	return ROAD_MANY_ROWS;
 }

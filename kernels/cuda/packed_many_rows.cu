@@ -249,7 +249,7 @@ void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const str
 	if (w->held == HELD_W4) {
 		if (!hopper_many_rows(d, y, f32, x, w, T))
 			product<many<FORM_W4>>(d, a);
-	} else if (!d->product.x8) {
+	} else if (!uses_x8(d)) {
 		product<many<FORM_W8>>(d, a);
 	} else {
 		if (!made)

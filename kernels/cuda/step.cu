@@ -28,7 +28,7 @@ static int32_t full_pieces(const struct dev *d)
 {
 	int32_t n = d->gpu.processors * BLOCKS_EACH / d->m->kind[0].n_kv_heads;
 
-	return n > 0 ? n : 1;
+	return n > 0 && has(d, SPECIAL_PIECES) ? n : 1;
 }
 
 /* An upper bound: a piece has at least all positions / full_pieces, except the last piece of each token. */
@@ -44,9 +44,10 @@ static int32_t run_tokens(const struct dev *d)
 	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / heads;
 }
 
+/* Enough for the kernels of all GPUs, too: their runs are the shorter ones. */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 {
-	return l->rows + l->tokens / run_tokens(d);
+	return l->rows + l->tokens / (TILE_ROWS / (d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads));
 }
 
 /* Links the commands of each slot; next_cmd of the last is -1.  last_cmd[slot]: the slot's last command so
@@ -82,7 +83,7 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 		s.n_tokens += r->n;
 		assert(batch_row_ok(b, l, r));
 		s.n_picks += row_results(r);
-		if (r->n == 1 && !d->deterministic) {
+		if (r->n == 1 && !runs_only(d)) {
 			singles++;
 		} else {
 			s.n_runs += count_runs(r->n, 0, most);
@@ -358,7 +359,7 @@ void step_begin(struct dev *d)
 	a.full_pieces = full_pieces(d);
 	a.run_tokens = run_tokens(d);
 	a.null_slot = d->batch.null_slot;
-	a.runs_only = d->deterministic;
+	a.runs_only = runs_only(d);
 	if (!d->fault.lost)
 		cuda_ok(d, start(begin_kernel, 1 + (unsigned)d->batch.step.n_cmd_slots, THREADS,
 			sizeof(struct begin_scratch), d->stream, a), "begin a batch");

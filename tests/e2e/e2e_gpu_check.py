@@ -32,7 +32,8 @@ def run(p, seconds=475, **programs):
     shutil.rmtree(kit, ignore_errors=True)
     usual = {"nvidia-smi": SMI, "slipringd": "echo 'Ready after 0 s'; exec sleep 100", "watch": "echo 1000 MHz",
              "test_emu": OK, "test_cuda": OK, "test_cuda_groups": OK, "test_cuda_kinds": OK, "test_cuda_experts": OK,
-             "test_cuda_packed": OK, "test_cuda_hopper": OK, "bench": BENCH % GOOD,
+             "test_cuda_packed": OK, "test_cuda_hopper": OK, "test_cuda_graph": OK, "test_cuda_masks": OK,
+             "test_cuda_products": OK, "test_cuda_lt": OK, "test_cuda_special": OK, "bench": BENCH % GOOD,
              "rings": "echo rings: $*; printf '%%s' '%s' >$2" % RINGS}
     at = {"nvidia-smi": "bin/", "slipringd": "", **{name: "gpu/tests/" for name in usual if name.startswith("test_")}}
     for name, text in {**usual, **programs}.items():
@@ -78,6 +79,14 @@ def main():
         code, text, j = run(p, test_cuda="echo a wrong sum; exit 3")
         check(code == 1 and "parity: a wrong sum" in text and "parity: FAILED, exit 3" in text and "FAILED" in
               j["checks"]["parity"] and "decode of 1" in text, f"what is wrong is said, and the rest measured: {code} {text}")
+        code, text, j = run(p, test_cuda_graph='echo a graph; [ "$SLIPRING_CUDA_WITHOUT" = early_start ]')
+        check(code == 1 and j["checks"]["graph is mended by"].startswith("early_start (") and
+              "graph: wrong without graphs, too" in text, f"a failure is narrowed down: {code} {text}")
+        bundle = os.path.join(p.dir, "out", "bundle.tar.gz")
+        names = subprocess.run(["tar", "-tzf", bundle], capture_output=True, text=True).stdout
+        check("send back: " + bundle in text and all("./" + n in names for n in (
+            "result.json", "table.txt", "clocks.txt", "goals.txt", "nvidia-smi.txt", "parity.log", "graph.log",
+            "programs.sha256")), f"one file to send back: {names}")
         code, text, j = run(p, test_cuda_hopper="echo 0 passed, 0 failed, 2 skipped")
         check(code == 0 and "hopper: SKIP, nothing of it is for this GPU" in text, f"{code} {text}")
         code, text, j = run(p, bench="exit 7")

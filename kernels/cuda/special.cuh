@@ -1,0 +1,28 @@
+/* special.cuh - what makes this back end fast and has something plainer behind it: each can be switched off by
+ * name, with SLIPRING_CUDA_WITHOUT=name,name or by the check at open (check.cu).  What is left computes all. */
+#ifndef CUDA_SPECIAL_CUH
+#define CUDA_SPECIAL_CUH
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum special {
+	SPECIAL_EARLY_START,         /* without: each kernel starts when the one before has ended */
+	SPECIAL_GRAPHS,              /* steps are launched kernel by kernel */
+	SPECIAL_LT,                  /* cuBLASLt; own kernels multiply */
+	SPECIAL_HOPPER_MANY,         /* products of many rows are those of all GPUs */
+	SPECIAL_HOPPER_ATTEND,       /* so is attention of runs */
+	SPECIAL_W8A8,                /* activations stay bf16 beside FP8 weights */
+	SPECIAL_DENSE_FEW,           /* few rows are multiplied as many; bf16 */
+	SPECIAL_PACKED_FEW,          /* the same, 4 and 8 bits */
+	SPECIAL_PIECES,              /* a token's attention is not divided among blocks */
+	SPECIAL_ATTEND_ONE,          /* single tokens are attended to as runs of one */
+	N_SPECIAL
+};
+
+const char *special_name(int which); /* "early_start", .. */
+
+/* Names with commas between, or NULL.  Returns 0 and their bits in *without, or -EINVAL and a line in err. */
+int special_parse(uint32_t *without, const char *names, char *err, size_t errlen);
+
+#endif

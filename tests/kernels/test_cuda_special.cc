@@ -1,0 +1,195 @@
+/* LINK: @cuda kernels/cpu/[!b]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* test_cuda_special.cc - whole batches with each special kernel switched off: the answers are those of plain C. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include <string>
+
+#include "tests/cuda/pair.h"
+
+static void capability(int number)
+{
+#ifdef CUDA_EMULATED
+	emu_capability = number;
+#else
+	(void)number;
+#endif
+}
+
+/* ---- names ---------------------------------------------------------------------------- */
+
+static void test_names(void **)
+{
+	uint32_t without = 9;
+	char err[400];
+
+	assert_int_equal(special_parse(&without, NULL, err, sizeof(err)), 0);
+	assert_int_equal(without, 0);
+	assert_int_equal(special_parse(&without, "graphs,w8a8", err, sizeof(err)), 0);
+	assert_int_equal(without, 1 << SPECIAL_GRAPHS | 1 << SPECIAL_W8A8);
+	for (const char *wrong : { "graph", "graphs,,lt", "lt, graphs", "hopper" }) {
+		assert_int_equal(special_parse(&without, wrong, err, sizeof(err)), -EINVAL);
+		assert_true(strstr(err, "is none of early_start, graphs, lt,") && strstr(err, "attend_one"));
+	}
+	for (int i = 0; i < N_SPECIAL; i++) {
+		assert_int_equal(special_parse(&without, special_name(i), err, sizeof(err)), 0);
+		assert_int_equal(without, 1u << i);
+	}
+}
+
+/* ---- answers -------------------------------------------------------------------------- */
+
+#define ALL "dense_few,packed_few,pieces,attend_one,hopper_many,hopper_attend,w8a8,lt,graphs,early_start"
+
+static struct sr_model wide_heads(void)
+{
+	struct sr_model shape = tiny_shape();
+
+	shape.kind[0].head_dim = 64;           /* Hopper's attention has this width */
+	return shape;
+}
+
+/* A scored prompt of 66 tokens beside a sequence of one; then a step of both. */
+static void talk(struct drive *d, struct answer *a)
+{
+	int32_t text[67], own[] = { 40, 41, 42, 43, 44 };
+
+	a->n = 0;
+	for (int i = 0; i < 67; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	drive_begin(d, 0, NULL);
+	drive_range(d, 0, 5, 9);
+	drive_begin(d, 1, NULL);
+	drive_blocks(d, 1, 0, own, 5);
+	drive_row(d, 1, 0, text + 3, 1, 0, 1);
+	drive_row(d, 0, 0, text, 66, 66, 0);
+	drive_step(d);
+	keep(a, d, 67);
+	drive_row(d, 0, 66, text + 66, 1, 0, 1);
+	drive_row(d, 1, 1, text + 4, 1, 0, 1);
+	drive_step(d);
+	keep(a, d, 2);
+}
+
+static void answer_of(struct tiny *t, const char *without, int gpu, struct answer *a)
+{
+	struct sr_limits lim = limits();
+	struct drive d;
+
+	capability(gpu);
+	if (*without)
+		setenv("SLIPRING_CUDA_WITHOUT", without, 1);
+	lim.worked = 0;
+	lim.logit_rows = 40;
+	t->n_done = 0;
+	if (drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim))
+		fail_msg("%s", d.err);
+	unsetenv("SLIPRING_CUDA_WITHOUT");
+	talk(&d, a);
+	drive_close(&d);
+	capability(80);
+}
+
+static void near(const char *without, int32_t type, const struct answer *a, const struct answer *b)
+{
+	double diff = 0;
+
+	for (int i = 1; i < a->n; i++)
+		diff += fabs((double)a->result[i].logprob - b->result[i].logprob) / (a->n - 1);
+	within(*without ? without : "nothing off", diff, type == SR_F8 ? 0.15 : 0.06, "log-probabilities of %d tokens, type %d", a->n - 1,
+		(int)type);
+}
+
+/* With all of it off, as plain C; with each off, as with all.  FP8: as with none. */
+static void test_answers(void **)
+{
+	for (int32_t type : { (int32_t)SR_BF16, (int32_t)SR_Q4_1, (int32_t)SR_F8 }) {
+		struct sr_model shape = wide_heads();
+		struct answer truth, plain, a;
+		struct pair p;
+		struct tiny *t;
+
+		if (type != SR_F8) {           /* which plain C does not have */
+			setenv("SLIPRING_CUDA_WITHOUT", ALL, 1);
+			open_pair(&p, &shape, type, TINY_UNTIED, 11);
+			unsetenv("SLIPRING_CUDA_WITHOUT");
+			talk(&p.cpu, &truth);
+			talk(&p.gpu, &plain);
+			near(ALL, type, &truth, &plain);
+			close_pair(&p);
+		}
+		t = tiny_create(&shape, type, TINY_UNTIED, 11);
+		answer_of(t, type == SR_F8 ? "" : ALL, 90, &plain);
+		for (int i = type == SR_BF16 ? -1 : 0; i < N_SPECIAL; i++) {
+#ifdef CUDA_EMULATED
+			if (i >= 0 && i <= SPECIAL_LT)
+				continue;        /* they change nothing here */
+#endif
+			if (type == SR_BF16 || i == SPECIAL_HOPPER_MANY || (type != SR_F8 && i == SPECIAL_PACKED_FEW)) {
+				answer_of(t, i < 0 ? "" : special_name(i), 90, &a);
+				near(i < 0 ? "" : special_name(i), type, &plain, &a);
+			}
+		}
+		if (type == SR_F8) {           /* bf16 beside FP8, as by every other kernel */
+			answer_of(t, ALL, 80, &plain);
+			answer_of(t, "w8a8", 90, &a);
+			near("w8a8", type, &plain, &a);
+		}
+		tiny_destroy(t);
+	}
+}
+
+#ifdef CUDA_EMULATED
+/* What is off is not used. */
+static void test_off(void **)
+{
+	struct sr_model shape = wide_heads();
+	struct sr_limits lim = limits();
+	struct drive d;
+	struct tiny *t;
+
+	capability(90);
+	t = tiny_create(&shape, SR_F8, TINY_UNTIED, 3);
+	lim.worked = 0;
+	for (int on = 0; on < 2; on++) {
+		if (!on)
+			setenv("SLIPRING_CUDA_WITHOUT", "hopper_attend,w8a8,attend_one,graphs,early_start", 1);
+		t->n_done = 0;
+		lim.eager = 0;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), 0);
+		unsetenv("SLIPRING_CUDA_WITHOUT");
+		struct dev *v = &d.b->d;
+
+		assert_int_equal(hopper_attends(v), on);
+		assert_int_equal(wants_x8(v, d.b->net.layer[0].qkv, 70), on);
+		assert_int_equal(runs_only(v), !on);
+		assert_int_equal(v->batch.graphs != NULL, on);
+		assert_int_equal(start_early, on);
+		drive_close(&d);
+	}
+	setenv("SLIPRING_CUDA_WITHOUT", "turbo", 1);
+	t->n_done = 0;
+	assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), -EINVAL);
+	assert_true(strstr(d.err, "\"turbo\" is none of"));
+	unsetenv("SLIPRING_CUDA_WITHOUT");
+	tiny_destroy(t);
+	capability(80);
+}
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_answers),
+#ifdef CUDA_EMULATED
+		cmocka_unit_test(test_off),
+#endif
+	};
+
+	return cmocka_run_group_tests_name("cuda_special", tests, NULL, NULL);
+}
