@@ -12,6 +12,7 @@
 #include "adapters/text/slipring-text.h"
 #include "core/instance/log.h"
 #include "dialect.h"
+#include "page/page.h"
 #include "core/models/pooling.h"
 #include "request.h"
 #include "state.h"
@@ -246,7 +247,12 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	}
 	ec.tenants = auth_needed(a->auth);
 	memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
-	return fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, index, err, errlen);
+	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, index, err, errlen);
+	if (!r && live_create(&a->live, a) < 0) {
+		snprintf(err, errlen, "--ui: there is no memory for the page.");
+		r = -ENOMEM;
+	}
+	return r;
 }
 
 int api_create(struct api **out, const struct api_config *c, struct io *io, char *err, size_t errlen)
@@ -271,7 +277,12 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 }
 
 bool api_complete(struct api *a) { return fleet_complete(a->fleet); }
-void api_drain(struct api *a) { a->draining = true; }
+void api_drain(struct api *a)
+{
+	a->draining = true;
+	live_drain(a->live);
+}
+
 bool api_idle(const struct api *a) { return !a->n_requests; }
 int api_reload(struct api *a, char *err, size_t errlen) { return auth_reload(a->auth, err, errlen); }
 
@@ -286,6 +297,7 @@ void api_destroy(struct api *a)
 	}
 	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
 	pooled_destroy(a);
+	live_destroy(a->live);
 	fleet_destroy(a->fleet);
 	hosts_free(a->hosts);
 	cors_free(a->cors);

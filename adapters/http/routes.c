@@ -66,6 +66,8 @@ static const struct route {
 	{ "/v1/health", GET, true, false, false, BOTH, get_health, NULL },
 	{ "/", GET, true, false, false, MAIN, get_root, NULL },
 	{ "/ui", GET, true, false, false, PAGE, page_get, NULL },
+	{ "/ui/live", GET, false, false, false, PAGE, live_get, NULL },
+	{ "/ui/history", GET, false, false, false, PAGE, live_past, NULL },
 	{ "/api/hello", GET, true, false, false, MAIN, get_live, NULL },
 	{ "/live", GET, true, false, false, BOTH, get_live, NULL },
 	{ "/ping", GET | POST, true, false, false, BOTH, get_health, NULL },
@@ -668,11 +670,13 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	struct asked *q = exchange_ctx(x);
 	struct api *a = ctx;
 	int i = q ? q->route : N_ROUTES;      /* NULL: refused before head() was called */
+	bool quiet;
 
 	exchange_set_ctx(x, NULL);
 	free(q);
 	metrics_request_done(a, i, status, ns, bytes_in, bytes_out);
-	if (a->cfg->disable_access_log || (i < N_ROUTES && !routes[i].counted && status < 400))
+	quiet = i < N_ROUTES && !routes[i].counted && (status < 400 || (status == 499 && routes[i].port == PAGE));
+	if (a->cfg->disable_access_log || quiet)
 		return;
 	/* Log no path that a client chose, only the names of routes. */
 	log_info("%s - \"%s %s\" %d %zu bytes in %.1f ms%s", peer, method_name(r),

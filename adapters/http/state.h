@@ -18,6 +18,7 @@
 #include "worker.h"
 
 struct dialect;
+struct live;
 struct pooled_call;
 struct request;
 
@@ -41,6 +42,7 @@ struct api {
 	struct grammars *grammars;
 	uint32_t *bits;                      /* [(vocab + 31) / 32] scratch for one guide */
 	struct fleet *fleet;
+	struct live *live;
 	struct auth *auth;
 	struct hosts *hosts;                 /* NULL = any Host is allowed */
 	struct cors *cors;

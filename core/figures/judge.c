@@ -317,3 +317,23 @@ json_t *judge_json(const struct verdict *v)
 	                 "worth", number(v->worth), "no_worth", v->no_worth, "step_ms_then", number(v->step_then),
 	                 "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) : json_null());
 }
+static json_t *advice_json(const struct advice *a, int n, const char *(*name)(int))
+{
+	json_t *j = json_object();
+
+	for (int i = 0; i < n; i++)
+		json_object_set_new(j, name(i), json_pack("{s:s, s:s, s:s, s:o}", "what", a[i].what ? a[i].what : "",
+			"turn", a[i].turn ? a[i].turn : "", "more", a[i].more ? a[i].more : "", "knob",
+			a[i].what && a[i].knob >= 0 ? json_string(knob_info((enum knob)a[i].knob)->name) : json_null()));
+	return j;
+}
+
+json_t *judge_advice_json(void)
+{
+	json_t *bound = json_object();
+
+	for (int i = 0; i < N_BOUND; i++)
+		json_object_set_new(bound, sched_bound_name(i), json_pack("{s:s}", "what", bound_advice[i]));
+	return json_pack("{s:o, s:o, s:o}", "why", advice_json(advice, N_WHY, sched_why_name),
+	                 "empty", advice_json(empty_advice, N_EMPTY, stats_empty_name), "bound", bound);
+}

@@ -55,6 +55,8 @@ const char *judge_bound_advice(int bound);
 void judge_since(const struct stats_page *p, const struct stats_mark *now, double seconds,
                  struct stats_mark *from);
 
-json_t *judge_json(const struct verdict *v);           /* for programs */
+/* For programs: the verdict; and every sentence of advice, by the axes' names: {"why": {"seqs": {..}}, ..}. */
+json_t *judge_json(const struct verdict *v);
+json_t *judge_advice_json(void);
 
 #endif

@@ -18,6 +18,8 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/v1/responses/input_tokens": ("POST", True, {"input": "a"}, 200),
     "/": ("GET", False, None, 200),
     "/ui": ("GET", False, None, 200),
+    "/ui/live": ("GET", True, None, 404),                 # asked for a daemon that is not there
+    "/ui/history": ("GET", True, None, 200),
     "/api/hello": ("GET", False, None, 200),
     "/v1/models": ("GET", True, None, 200),
     "/v1/models/{model}": ("GET", True, None, 404),       # asked for a model that is not there
@@ -125,7 +127,7 @@ def expected(path, method, let_in):
 
 def one_request(p, path, method, headers, let_in, what):
     body = ROUTES[path][2] if path in ROUTES and method == "POST" else None
-    status, got, text = p.ask(method, path.replace("{model}", "nobody"), body, headers)
+    status, got, text = p.ask(method, path.replace("{model}", "nobody").replace("/ui/live", "/ui/live?replica=99"), body, headers)
     want = expected(path, method, let_in)
     check(status == want, f"{what}: {method} {path} with {headers}: {status}, not {want}: {text[:200]}")
     if status == 401:

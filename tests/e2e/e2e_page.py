@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page at /: its bytes and headers, who is served it, and what pages of other origins get.  tests/e2e/page.py has
 what a browser makes of it."""
-import base64, gzip, hashlib, re, socket
+import base64, gzip, hashlib, re, socket, subprocess
 from harness import *
 
 RAW_MOST, GZIP_MOST = 60 * 1024, 20 * 1024
@@ -87,6 +87,112 @@ def who_is_served(p, stop):
             s.close()
 
 
+class Viewer:
+    """A stream of /ui/live: what a page reads."""
+
+    def __init__(self, p, path="/ui/live", **headers):
+        self.c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=20)
+        self.c.request("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        self.r = self.c.getresponse()
+
+    def event(self):
+        line = self.r.readline()
+        while line.strip() == b"":
+            line = self.r.readline()
+        return json.loads(line[len("data: "):])
+
+    def close(self):
+        self.c.close()
+
+
+def top(p):
+    r = subprocess.run([os.path.join(BUILD, "slipring"), "top", "--json", "-i", "1"], env=p.env, capture_output=True, text=True,
+                       timeout=30)
+    check(r.returncode == 0, f"slipring top: {r.stderr}")
+    return json.loads(r.stdout)
+
+
+def figures(p):
+    """What the page shows is what slipring top shows."""
+    v = Viewer(p)
+    hello = v.event()
+    check(v.r.status == 200 and hello == {"hello": True, "sees_clients": True, "turns_knobs": False, "replicas": 1}, f"{hello}")
+    p.post("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 40, "ignore_eos": True})
+    e = v.event()
+    while not e["generated_tokens_per_s"]:
+        e = v.event()
+    t = top(p)
+    only = {"why", "replica", "replicas", "viewers", "at"}
+    check(set(e) - only == set(t) - {"gpus"}, f"the same names: {set(e) ^ set(t)}")
+    check({k: e[k] for k in ("model", "device", "pid", "kv_blocks", "memory", "knobs")} ==
+          {k: t[k] for k in ("model", "device", "pid", "kv_blocks", "memory", "knobs")}, "the same values")
+    check(abs(e["generated_tokens_per_s"] * e["seconds"] - round(e["generated_tokens_per_s"] * e["seconds"])) < 1e-3, "whole tokens")
+    for axis in ("why_s", "bound_s"):
+        check(abs(sum(e[axis].values()) - e["seconds"]) < 0.05 * e["seconds"], f"{axis} adds up to the time: {e}")
+    check(e["client"][0]["name"].startswith("slipring-http") and e["why"]["what"], f"{e['client']} {e['why']}")
+    v.close()
+
+
+def past(p):
+    h = json.loads(p.ask("GET", "/ui/history")[2])
+    s = h["past"]["seconds"]
+    check(len(s["at"]) >= 2 and s["at"] == sorted(s["at"]), f"seconds: {s['at']}")
+    check(sum(x or 0 for x in s["generated_tokens_per_s"]) > 0 and any(s["itl_us_p50"]), "what was generated is in it")
+    for i in range(1, len(s["at"])):
+        why, bound = (sum(c[i] for c in s[axis].values()) for axis in ("why", "bound"))
+        check(why > 0 and abs(why - bound) <= 0.02 * why + 15, f"second {i}: {why} ms and {bound} ms")
+    check(h["advice"]["why"]["seqs"]["turn"] == "raise max-num-seqs" and h["advice"]["bound"]["host"]["what"], "sentences")
+    check(subprocess.run([os.path.join(BUILD, "slipring"), "set", "max-num-seqs", "7"], env=p.env, capture_output=True).returncode == 0, "set")
+    turns = wait_for(lambda: json.loads(p.ask("GET", "/ui/history")[2])["past"]["turns"], 10)
+    check(turns and turns[-1]["knob"] == "max-num-seqs" and turns[-1]["now"] == "7" and abs(turns[-1]["at"] - time.time()) < 5, f"{turns}")
+
+
+def other_origins_get_nothing(p):
+    own = f"http://127.0.0.1:{p.port}"
+    for path in ("/ui/live?replica=7", "/ui/history"):
+        right = 404 if "live" in path else 200
+        for headers, status in (({"Origin": own}, right), ({"Origin": "https://evil.example"}, 403), ({"Origin": "null"}, 403),
+                                ({"Sec_Fetch_Site": "cross-site"}, 403), ({"Sec_Fetch_Site": "same-site"}, 403),
+                                ({"Sec_Fetch_Site": "same-origin"}, right)):
+            got, sent, text = get(p, path, **headers)
+            check(got == status and "Access-Control-Allow-Origin" not in sent, f"{path} {headers}: {got} {text}")
+        s = http.client.HTTPConnection("127.0.0.1", p.port, timeout=10)
+        s.request("GET", path, headers={"Host": "evil.example"})
+        check(s.getresponse().status == 421, "a name that a page pointed here")
+        s.close()
+    got, sent, _ = get(p, "/ui/history", "OPTIONS", Origin="https://evil.example", Access_Control_Request_Method="GET")
+    check(got == 400 and "Access-Control-Allow-Origin" not in sent, f"preflight: {got}")
+
+
+def viewers(p):
+    all_of_them = [Viewer(p) for _ in range(16)]
+    check(all(v.event()["hello"] for v in all_of_them), "16 look")
+    status, _, text = p.ask("GET", "/ui/live")
+    check(status == 503 and "looking already" in text, f"the 17th: {status} {text}")
+    seen = [v.event() for v in all_of_them]
+    check(all(e == seen[0] for e in seen), "one event for all")
+    all_of_them[0].close()
+    check(wait_for(lambda: Viewer(p).r.status == 200, 10), "a place comes free")
+    for v in all_of_them:
+        v.close()
+
+
+def the_daemon_dies_and_comes_back(p):
+    v = Viewer(p)
+    v.event()
+    old = v.event()["pid"]
+    d = p.procs.pop("slipringd")
+    d.kill()
+    d.wait()
+    away = wait_for(lambda: (lambda e: e if e.get("away") else None)(v.event()), 10, 0)
+    check(away and away["away_s"] >= 0, f"it says that the daemon is away: {away}")
+    os.rename(os.path.join(p.dir, "slipringd.log"), os.path.join(p.dir, "old.log"))
+    p.daemon(*NULL)
+    back = wait_for(lambda: (lambda e: e if "pid" in e else None)(v.event()), 20, 0)
+    check(back and back["pid"] != old and back["alive"], f"and that it is back: {back}")
+    v.close()
+
+
 def main():
     with Programs() as p:
         def stop():
@@ -99,6 +205,17 @@ def main():
         the_policy_names_what_the_page_has(p)
         who_is_served(p, stop)
         stop()
+        p.adapter("--allowed-origins", '["*"]')
+        other_origins_get_nothing(p)
+        stop()
+        p.adapter()
+        figures(p)
+        past(p)
+        viewers(p)
+        the_daemon_dies_and_comes_back(p)
+        v = Viewer(p)
+        stop()                                    # with somebody looking
+        v.close()
         p.run("slipring-http", "--uds", os.path.join(p.dir, "http"))
         unix = wait_for(lambda: os.path.exists(os.path.join(p.dir, "http")), 20)
         s = socket.socket(socket.AF_UNIX)

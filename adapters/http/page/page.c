@@ -20,6 +20,13 @@ bool page_shown(const struct api *a, const struct exchange *x)
 	return a->cfg->ui == UI_ON || (a->cfg->ui == UI_LOCAL && is_local(exchange_peer(x)));
 }
 
+unsigned page_rights(const struct api *a, struct exchange *x)
+{
+	if (auth_needed(a->auth) || !is_local(exchange_peer(x)))
+		return 0;
+	return PAGE_SEES_CLIENTS | (a->cfg->ui_knobs ? PAGE_TURNS_KNOBS : 0);
+}
+
 /* Does a list such as "br;q=1, gzip" name gzip?  Browsers send no q of 0. */
 static bool takes_gzip(const struct http_request *r)
 {

@@ -10,10 +10,23 @@
 
 struct api;
 struct exchange;
+struct live;
 
 /* Is the page served on this connection?  With --ui local: on one from this machine. */
 bool page_shown(const struct api *a, const struct exchange *x);
 
+/* What the page may show and do.  With keys: all, by one that its file marks operator.  Without: names of
+ * clients to this machine; and it turns knobs with --ui-knobs. */
+enum page_right { PAGE_SEES_CLIENTS = 1, PAGE_TURNS_KNOBS = 2 };
+unsigned page_rights(const struct api *a, struct exchange *x);
+
 void page_get(struct api *a, struct exchange *x);    /* the page itself */
+
+/* live.c */
+int  live_create(struct live **out, struct api *a);  /* 0, or -1: no memory */
+void live_drain(struct live *l);                     /* ends all streams */
+void live_destroy(struct live *l);
+void live_get(struct api *a, struct exchange *x);    /* what the daemon does, an event a second */
+void live_past(struct api *a, struct exchange *x);   /* what it did */
 
 #endif

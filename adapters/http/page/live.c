@@ -1,0 +1,294 @@
+/* live.c - what the daemons do, for the pages that show it: one event a second, the same for all viewers.
+ *
+ * Each daemon of the fleet has a timer.  Once a second it reads the daemon's stats page and keeps a row of
+ * the past (past.h).  If somebody looks, it makes one event of the view that slipring top shows.  So 16
+ * viewers cost little more than one. */
+#include "page.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "adapters/http/state.h"
+#include "core/figures/judge.h"
+#include "core/figures/view.h"
+#include "past.h"
+
+#define SECOND       1000000000ull
+#define VIEWERS_MAX  16
+#define CLIENTS_SHOWN 100              /* rows of clients in an event; the busiest */
+#define STREAM_TYPE  "text/event-stream; charset=utf-8"
+#define JUDGED_S     300.0             /* as slipring why does unless told */
+
+struct viewer {
+	struct viewer *next;
+	struct watched *w;
+	struct exchange *x;
+	bool sees_clients;
+};
+
+struct watched {                              /* one daemon */
+	struct live *live;
+	int index;                            /* in the fleet */
+	struct io_timer timer;
+	struct past past;
+	struct view *view;                    /* NULL while nobody looks */
+	struct viewer *viewers;
+	uint64_t away_at;                     /* since when it is away; 0: it is not */
+};
+
+struct live {
+	struct api *api;
+	int n_viewers, n;
+	struct watched watched[];
+};
+
+/* ---- one event a second ------------------------------------------------------------------- */
+
+static bool alive(const struct replica *r) { return r->page && r->page->epoch && engine_model(r->engine); }
+
+static json_t *verdict(const struct view *v)
+{
+	const struct stats_page *p = &v->now->page;
+	struct stats_mark from;
+	struct verdict found;
+	struct figures f;
+	json_t *j;
+
+	judge_since(p, &v->now->mark, JUDGED_S, &from);
+	figures_between(&from, &v->now->mark, &f);
+	judge_interval(&found, p, &f, from.at_ns);
+	j = judge_json(&found);
+	json_object_update_new(j, json_pack("{s:s, s:f, s:s, s:s}", "name", judge_limit(&found), "seconds",
+	                                    f.seconds, "bound", sched_bound_name(judge_bound(&found)),
+	                                    "bound_what", judge_bound_advice(judge_bound(&found))));
+	return j;
+}
+
+static int add_bytes(const char *s, size_t n, void *out)
+{
+	out_bytes(out, s, n);
+	return 0;
+}
+
+/* Takes j. */
+static void add_json(struct out *o, json_t *j)
+{
+	o->failed |= !j || json_dump_callback(j, add_bytes, o, JSON_COMPACT | JSON_REAL_PRECISION(9)) < 0;
+	json_decref(j);
+}
+
+static void write_event(struct out *o, const struct watched *w, bool clients)
+{
+	const struct view *v = w->view;
+	const bool away = w->away_at || !v->now->page.ready_ns;
+	json_t *j = away ?
+		json_pack("{s:b, s:f, s:s}", "away", true, "away_s", w->away_at ? (double)(io_now() - w->away_at) / 1e9 :
+		          0.0, "state", v->now->page.state) :
+		view_json(v, clients ? CLIENTS_SHOWN : 0);
+
+	if (!away)
+		json_object_set_new(j, "why", verdict(v));
+	json_object_update_new(j, json_pack("{s:i, s:i, s:i, s:I}", "replica", w->index, "replicas", w->live->n,
+	                                    "viewers", w->live->n_viewers, "at", (json_int_t)time(NULL)));
+	out_str(o, "data: ");
+	add_json(o, j);
+	out_str(o, "\n\n");
+}
+
+static void tell_viewers(struct watched *w)
+{
+	struct out event[2] = { { 0 }, { 0 } };
+
+	for (struct viewer *v = w->viewers, *next; v; v = next) {
+		struct out *o = &event[v->sees_clients];
+
+		next = v->next;
+		if (!o->n)
+			write_event(o, w, v->sees_clients);
+		if (!o->failed)
+			exchange_event(v->x, o->p, o->n);
+	}
+	out_free(&event[0]);
+	out_free(&event[1]);
+}
+
+static void look(struct watched *w)
+{
+	const struct replica *r = fleet_replica(w->live->api->fleet, w->index);
+
+	if (r->page && w->view)
+		stats_read_all(r->page);
+	else if (r->page)
+		stats_read(r->page);
+	if (alive(r))
+		w->away_at = 0;
+	else if (!w->away_at)
+		w->away_at = io_now();
+	if (r->page)
+		past_look(&w->past, r->page, alive(r));
+	if (r->page && w->view)
+		view_look(w->view, r->page, alive(r));
+}
+
+static void on_second(struct io_timer *t)
+{
+	struct watched *w = t->ctx;
+
+	look(w);
+	tell_viewers(w);
+	io_timer_set(w->live->api->io, t, io_now() + SECOND);
+}
+
+/* ---- viewers ------------------------------------------------------------------------------ */
+
+static void viewer_forget(struct viewer *v)
+{
+	struct watched *w = v->w;
+	struct viewer **at = &w->viewers;
+
+	while (*at != v)
+		at = &(*at)->next;
+	*at = v->next;
+	w->live->n_viewers--;
+	if (!w->viewers) {
+		view_destroy(w->view);
+		w->view = NULL;
+	}
+	free(v);
+}
+
+static void on_gone(void *owner) { viewer_forget(owner); }
+
+/* The daemon that "replica=2" asks for; without it the first.  NULL: there is no such one. */
+static struct watched *watched_of(struct live *l, const struct http_request *r)
+{
+	const char *word = "replica=";
+	unsigned i = 0;
+
+	if (r->query.n > 8 && r->query.n < 12 && !memcmp(r->query.s, word, 8))
+		for (size_t k = 8; k < r->query.n; k++)
+			i = r->query.s[k] >= '0' && r->query.s[k] <= '9' ? i * 10 + (unsigned)(r->query.s[k] - '0') : 100000;
+	return i < (unsigned)l->n ? &l->watched[i] : NULL;
+}
+
+static int refused(struct live *l, struct watched *w, struct problem *p)
+{
+	if (!w)
+		return problem_set(p, 404, "NotFoundError", "replica", "There are replicas 0 to %d.", l->n - 1);
+	if (l->api->draining)
+		return problem_set(p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
+	if (l->n_viewers >= VIEWERS_MAX)
+		return problem_set(p, 503, "ServiceUnavailableError", NULL, "%d pages are looking already.", VIEWERS_MAX);
+	return 0;
+}
+
+void live_get(struct api *a, struct exchange *x)
+{
+	struct watched *w = watched_of(a->live, exchange_request(x));
+	const unsigned may = page_rights(a, x);
+	struct viewer *v = NULL;
+	struct problem p;
+	char hello[160];
+	int n;
+
+	if (refused(a->live, w, &p)) {
+		api_problem(x, &p);
+		return;
+	}
+	if (http_is(exchange_request(x)->method, "HEAD")) {
+		exchange_reply(x, 200, STREAM_TYPE, NULL, "", 0);
+		return;
+	}
+	if (!w->view)
+		w->view = view_create(a->cfg->instance);
+	if (w->view)
+		v = calloc(1, sizeof(*v));
+	if (!v) {
+		problem_memory(&p);
+		api_problem(x, &p);
+		return;
+	}
+	*v = (struct viewer){ .next = w->viewers, .w = w, .x = x, .sees_clients = may & PAGE_SEES_CLIENTS };
+	a->live->n_viewers++;
+	if (!w->viewers)
+		look(w);                      /* the next look then has one to compare with */
+	w->viewers = v;
+	asked_by(x, on_gone, v);
+	exchange_begin(x, 200, STREAM_TYPE, 
+	               "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\n");
+	n = snprintf(hello, sizeof(hello), "data: {\"hello\":true,\"sees_clients\":%s,\"turns_knobs\":%s,"
+	             "\"replicas\":%d}\n\n", may & PAGE_SEES_CLIENTS ? "true" : "false",
+	             may & PAGE_TURNS_KNOBS ? "true" : "false", a->live->n);
+	exchange_event(x, hello, (size_t)n);
+}
+
+void live_past(struct api *a, struct exchange *x)
+{
+	struct watched *w = watched_of(a->live, exchange_request(x));
+	struct out o = { 0 };
+	struct problem p;
+
+	if (!w) {
+		refused(a->live, w, &p);
+		api_problem(x, &p);
+		return;
+	}
+	out_str(&o, "{\"past\":");
+	past_json(&o, &w->past, fleet_replica(a->fleet, w->index)->page);
+	out_str(&o, ",\"advice\":");
+	add_json(&o, judge_advice_json());
+	out_str(&o, "}");
+	if (o.failed) {
+		problem_memory(&p);
+		api_problem(x, &p);
+		out_free(&o);
+		return;
+	}
+	exchange_give(x, 200, JSON_TYPE, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n", o.p, o.n);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+int live_create(struct live **out, struct api *a)
+{
+	const int n = a->cfg->ui == UI_OFF ? 0 : fleet_n(a->fleet);
+	struct live *l = calloc(1, sizeof(*l) + (size_t)n * sizeof(l->watched[0]));
+
+	*out = l;
+	if (!l)
+		return -1;
+	l->api = a;
+	l->n = n;
+	for (int i = 0; i < n; i++) {         /* not all at one moment */
+		struct watched *w = &l->watched[i];
+
+		w->live = l;
+		w->index = i;
+		w->timer = (struct io_timer){ .fn = on_second, .ctx = w };
+		io_timer_set(a->io, &w->timer, io_now() + SECOND / 2 + SECOND * (unsigned)i / (unsigned)n);
+	}
+	return 0;
+}
+
+void live_drain(struct live *l)
+{
+	for (int i = 0; l && i < l->n; i++)
+		while (l->watched[i].viewers) {
+			struct exchange *x = l->watched[i].viewers->x;
+
+			viewer_forget(l->watched[i].viewers);
+			exchange_end(x);
+		}
+}
+
+void live_destroy(struct live *l)
+{
+	for (int i = 0; l && i < l->n; i++) {
+		io_timer_del(l->api->io, &l->watched[i].timer);
+		while (l->watched[i].viewers)
+			viewer_forget(l->watched[i].viewers);
+	}
+	free(l);
+}
