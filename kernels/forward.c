@@ -3,6 +3,13 @@
  * docs/model.md has the formulas. */
 #include "net.h"
 
+/* A place of which each rank has computed its part */
+static void gather(const struct ops *op, struct dev *d, const struct net *n, enum place p, int T)
+{
+	if (n->ranks)
+		op->gather(d, p, T);
+}
+
 /* Z = what the layer's mixer makes of Y */
 static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
 {
@@ -16,6 +23,7 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 		op->attend(d, kv_of(n->m, l), kind, w->sinks, T);
 		if (kind->gate)
 			op->gate(d, kind, T);
+		gather(op, d, n, P_A, T);
 		op->matmul(d, P_Z, P_A, w->o, T);
 		break;
 	case SR_DELTA:
@@ -24,7 +32,7 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 		op->matmul(d, P_Z, P_A, w->o, T);
 		break;
 	}
-	op->reduce(d, P_Z, T);
+	gather(op, d, n, P_Z, T);
 }
 
 /* Z = what the experts make of Y, and with them the one that computes every token */
@@ -37,12 +45,14 @@ static void run_experts(const struct ops *op, struct dev *d, const struct net *n
 	if (w->gu) {
 		op->matmul(d, P_GU, P_Y, w->gu, T);
 		op->act_mul(d, SR_GATED, act, limit, x->d_shared, T);
+		gather(op, d, n, P_ACT, T);
 		op->matmul(d, P_Z, P_ACT, w->down, T);
 	}
 	op->matmul(d, P_SCORES, P_Y, w->router, T);
 	op->route(d, x, w->choice_bias, T);
 	op->matmul(d, P_GU, P_Y, w->expert_gu, T);
 	op->act_mul(d, SR_GATED, act, limit, x->d_ff, T * x->top);
+	gather(op, d, n, P_ACT, T * x->top);
 	op->matmul(d, P_OUT, P_ACT, w->expert_down, T);
 	op->combine(d, x, w->gu != NULL, w->shared_mix, T);
 }
@@ -58,13 +68,14 @@ static void run_ffn(const struct ops *op, struct dev *d, const struct net *n, in
 	case SR_PLAIN:
 		op->matmul(d, P_GU, P_Y, w->gu, T);
 		op->act_mul(d, (enum sr_ffn)y->ffn, (enum sr_act)n->m->act, n->m->act_limit, y->d_ff, T);
+		gather(op, d, n, P_ACT, T);
 		op->matmul(d, P_Z, P_ACT, w->down, T);
 		break;
 	case SR_EXPERTS:
 		run_experts(op, d, n, w, T);
 		break;
 	}
-	op->reduce(d, P_Z, T);
+	gather(op, d, n, P_Z, T);
 }
 
 /* A layer without a norm there passes X on as it is. */
@@ -101,6 +112,7 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
 
 		op->pick_norm(d, n->norm, kind, m->eps, i, r);
 		op->matmul(d, P_LOGITS, P_Y, n->head, r);
+		gather(op, d, n, P_LOGITS, r);
 		op->sample(d, m->logit_cap, i, r);
 		if (yield)
 			yield(ctx);

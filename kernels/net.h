@@ -26,6 +26,7 @@ struct net {
 	const struct sr_model *m;
 	struct weight *embed, *norm, *head;
 	struct weight *positions, *types;                  /* added to embed: by position; the first row */
+	int32_t ranks;              /* 1: each place that a product reads is gathered from several ranks first; 0: one rank */
 	struct net_layer *layer;    /* [n_layers] */
 };
 

@@ -45,7 +45,7 @@ struct ops {
 	int64_t (*weight)(struct dev *, struct weight **out, const struct sr_tensor *const *part,
 	                  const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 
-	/* X[T] = table[token[t]] * scale, and the rows of net.positions and net.types; SR_LAST is looked up by
+	/* X[T] = table[token[t]] * scale, whole on every rank although each has a part of the table; and the rows of net.positions and net.types; SR_LAST is looked up by
 	 * slot */
 	void (*embed)(struct dev *, const struct weight *table, float scale, int T);
 
@@ -67,9 +67,8 @@ struct ops {
 	 * chosen.  With `shared`, what Z was is added last; times sigmoid(mix . Y) unless mix is NULL */
 	void (*combine)(struct dev *, const struct sr_experts *, int shared, const struct weight *mix, int T);
 
-	/* Sum a place over the ranks, which each have computed a part of it.  Nothing to do while a
-	 * model has one rank, as all have today; forward() says where the sums belong */
-	void (*reduce)(struct dev *, enum place, int T);
+	/* Of several ranks, each has computed its columns of a place: after this each has all of them.  T rows; of ACT with experts T * top.  Not called for a model of one rank */
+	void (*gather)(struct dev *, enum place, int T);
 
 	/* Norm (unless NULL, or as the kind says) and rotate q and k of QKV in place, by position; then store
 	 * k and v in the blocks of layer l that the slots' tables name.  l < 0: there are only queries.  The

@@ -44,11 +44,9 @@ void shape_heads(const struct sr_attn *kind, int32_t rank, int32_t world, struct
 	q->from += g * each;
 }
 
-struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world)
+struct rank_part shape_columns(int32_t n, int32_t rank, int32_t world)
 {
-	int32_t group = y->down.group > 0 ? y->down.group : 1;
-
-	return shape_deal(y->d_ff, (SHAPE_UNIT + group - 1) / group * group, rank, world);
+	return shape_deal(n, SHAPE_COLUMNS, rank, world);
 }
 
 int32_t shape_window(const struct sr_attn *kind)
@@ -137,12 +135,12 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 		qkv = larger(qkv, sr_delta_channels(a) + a->v_heads * (a->v_dim + 2));
 	}
 	for (int32_t l = 0; l < m->n_layers; l++) {
-		struct rank_part p = shape_ff(&m->layer[l], rank, world);
+		struct rank_part p = shape_columns(m->layer[l].d_ff, rank, world);
 
 		least = p.n < least ? p.n : least;
 		ff = larger(ff, p.n);
 	}
-	out->vocab = shape_deal(m->n_vocab, SHAPE_UNIT, rank, world);
+	out->vocab = shape_deal(m->n_vocab, SHAPE_ROWS, rank, world);
 	if (out->vocab.n < 1 || least < 1)
 		return refuse(-ENOTSUP, err, errlen, "%d ranks are too many: rank %d would hold no query head, no "
 			"part of the feed-forward or no part of the vocabulary", world, rank);

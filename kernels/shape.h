@@ -4,8 +4,7 @@
  *
  *	q             query heads, with the KV heads that they read
  *	k, v, cache   KV heads; with more ranks than KV heads several ranks hold a copy of one
- *	gate, up      runs of 64 columns, or whole groups of down's scales
- *	o, down       runs of 32 columns of their outputs
+ *	gate, up, o, down    runs of 32 columns of their outputs
  *	embed, head   runs of 64 rows of the vocabulary
  *	norms, X      whole on every rank
  *
@@ -24,7 +23,8 @@
 extern "C" {
 #endif
 
-#define SHAPE_UNIT 64            /* columns of the feed-forward, rows of the vocabulary */
+#define SHAPE_COLUMNS 32         /* a run of columns */
+#define SHAPE_ROWS    64         /* a run of rows of the vocabulary */
 
 struct rank_part { int32_t from, n; };      /* of the whole model's: from .. from+n-1 */
 
@@ -55,8 +55,8 @@ struct rank_part shape_deal(int32_t n, int32_t unit, int32_t rank, int32_t world
 void shape_heads(const struct sr_attn *kind, int32_t rank, int32_t world, struct rank_part *q,
                  struct rank_part *kv);
 
-/* Columns of gate and up, which are inputs of down. */
-struct rank_part shape_ff(const struct sr_layer *y, int32_t rank, int32_t world);
+/* Columns of n outputs: of gate and up, of an expert's, of o and down. */
+struct rank_part shape_columns(int32_t n, int32_t rank, int32_t world);
 
 /* 0, or -ENOTSUP and a line in err: kinds of attention with other heads than the first kind, because
  * KV blocks have one size for all layers; or so many ranks that this one would hold nothing. */

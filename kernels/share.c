@@ -8,8 +8,6 @@
 #include "refuse.h"
 #include "share.h"
 
-#define WIDTH_UNIT  32           /* columns of o and down, and of an expert's gate and up */
-
 /* Beyond Llama, what ranks can divide.  Not: norms over all heads of a token, whose sum would go over ranks, and
  * encoders, which are small. */
 #define KNOWN (SR_HAS_LAYER_NORM | SR_HAS_NO_NORM | SR_HAS_RESIDUAL | SR_HAS_PARALLEL | SR_HAS_LATE_NORM | \
@@ -34,15 +32,15 @@ struct rank_part share_part(const struct sr_model *m, int32_t l, enum share by, 
 		shape_heads(kind, rank, world, &q, &kv);
 		return times(by == SHARE_HEADS ? q : kv, kind->head_dim);
 	case SHARE_FEED:
-		return shape_ff(y, rank, world);
+		return shape_columns(y->d_ff, rank, world);
 	case SHARE_EXPERT:
-		return shape_deal(m->experts.d_ff, WIDTH_UNIT, rank, world);
+		return shape_columns(m->experts.d_ff, rank, world);
 	case SHARE_SHARED:
-		return shape_deal(m->experts.d_shared, WIDTH_UNIT, rank, world);
+		return shape_columns(m->experts.d_shared, rank, world);
 	case SHARE_WIDTH:
-		return shape_deal(m->d_model, WIDTH_UNIT, rank, world);
+		return shape_columns(m->d_model, rank, world);
 	case SHARE_VOCAB:
-		return shape_deal(m->n_vocab, SHAPE_UNIT, rank, world);
+		return shape_deal(m->n_vocab, SHAPE_ROWS, rank, world);
 	case SHARE_WHOLE:
 		break;
 	}
@@ -112,6 +110,9 @@ static void cut_tensor(struct cutting *c, struct sr_tensor *t, enum share by)
 
 	if (t->type == SR_NONE || by == SHARE_WHOLE)
 		return;
+	if (t->run > 1 && !c->rc)
+		c->rc = refuse(-ENOTSUP, c->err, c->errlen, "tensor %s is stored in runs of outputs of several tensors, which "
+			"ranks cannot divide yet", t->name);
 	if (p.from + p.n > n && !c->rc)
 		c->rc = refuse(-EINVAL, c->err, c->errlen, "tensor %s has %d outputs, but rank %d of %d has those up to "
 			"%d", t->name, n, c->rank, c->world, p.from + p.n);

@@ -17,6 +17,8 @@
 
 #include "cpu.h"
 #include "kernels/refuse.h"
+#include "kernels/share.h"
+#include "kernels/shared.h"
 #include "shmring/clock.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -81,17 +83,21 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	d->sample.group = cut(c, V / SAMPLE_GROUP + 1, sizeof(float));
 }
 
+/* What a rank computes a part of, and reads whole. */
+#define SHARED_PLACES (1u << P_Z | 1u << P_A | 1u << P_ACT | 1u << P_OUT | 1u << P_LOGITS)
+
 /* Activations and logits.  Called twice: to count, and with base after weights are counted. */
 static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
-	struct cutter c = { base, 0, LINE };
+	struct cutter c = { base, 0, LINE }, far = { base && b->lim.shared ? b->lim.shared->data : NULL, 0, LINE };
 	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE;
 	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
 
 	for (int p = P_X; p <= P_LOGITS; p++)
-		b->place[p] = cut(&c, (p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)b->shape.width[p],
-			sizeof(float));
+		b->place[p] = cut(b->lim.world > 1 && SHARED_PLACES & 1u << p ? &far : &c,
+			(p == P_LOGITS ? (size_t)logit_rows(b) : rows) * (size_t)b->shape.width[p], sizeof(float));
+	b->shared_bytes = far.at;
 	if (m->experts.n)
 		tiles = experts_tiles(b, rows);
 	for (int f = 0; f < N_FORMS; f++)
@@ -171,8 +177,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 {
 	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
 
-	if (lim->world > 1)
-		return refuse(-ENOTSUP, err, errlen, "the CPU back end works alone, not as one of %d", lim->world);
 	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > HEAD_MAX)
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
 			"a multiple of 16 up to 512, the heads a multiple of the KV heads", H, G, E);
@@ -185,6 +189,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 				"on the CPU", m->d_model, m->layer[l].d_ff);
 	if (sr_beyond_refuse(m, lim->whole ? ~0u : ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CPU back end", err, errlen))
 		return -ENOTSUP;
+	if (lim->world > 1 && lim->whole)
+		return refuse(-ENOTSUP, err, errlen, "an encoder runs as one rank");
 	if (lim->whole && lim->seq_blocks * lim->block_tokens > SLICE)
 		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens on the CPU: --max-model-len "
 			"%d", SLICE, SLICE);
@@ -200,6 +206,37 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: %s is not supported on the CPU; bfloat16 "
 			"(auto) is, and int8 in half the memory", lim->kv_type == SR_KV_F8 ? "fp8" : "this type");
 	return 0;
+}
+
+/* A model of several ranks: b->m becomes this rank's, with layers of its own.  Places that are gathered are as wide
+ * as the whole model's. */
+static int set_shape(struct sr_backend *b, const struct sr_model *m, char *err, size_t errlen)
+{
+	const int32_t rank = b->lim.rank, world = b->lim.world > 1 ? b->lim.world : 1;
+	struct rank_shape whole;
+	int e = shape_of(&b->shape, m, rank, world, err, errlen);
+
+	if (e || world == 1)
+		return e;
+	e = shape_of(&whole, m, 0, 1, err, errlen);
+	if (!e)
+		e = share_model(&b->m, m, rank, world, err, errlen);
+	if (e)
+		return e;
+	b->net.ranks = 1;
+	b->shape.width[P_A] = whole.width[P_A];
+	b->shape.width[P_ACT] = whole.width[P_ACT];
+	b->shape.inputs = whole.inputs;
+	b->vocab = b->shape.vocab;
+	b->first[P_Z] = b->first[P_OUT] = shape_columns(m->d_model, rank, world).from;
+	b->first[P_LOGITS] = b->vocab.from;
+	return 0;
+}
+
+static void drop_share(struct sr_backend *b)
+{
+	if (b->net.ranks)
+		free(b->m.layer);
 }
 
 /* All that is known before memory is taken: sizes in b, arenas counted in b->dev. */
@@ -223,16 +260,21 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	}
 	e = check_shape(m, lim, b->k, err, errlen);
 	if (!e)
-		e = shape_of(&b->shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
+		e = set_shape(b, m, err, errlen);
 	if (e)
 		return e;
+	m = &b->m;
 	layers = shape_groups(NULL, m, lim);
-	if (layers < 0)
+	if (layers < 0) {
+		drop_share(b);
 		return refuse(layers, err, errlen, "the groups of layers are not those of this model");
+	}
 	b->n_threads = b->n_active = lim->threads > 0 ? lim->threads : 1;
 	b->dev = calloc((size_t)b->n_threads, sizeof(*b->dev));
-	if (!b->dev)
+	if (!b->dev) {
+		drop_share(b);
 		return refuse(-ENOMEM, err, errlen, "no memory for %d threads", b->n_threads);
+	}
 	for (int i = 0; i < b->n_threads; i++)
 		b->dev[i] = (struct dev){ .b = b, .i = i };
 	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
@@ -241,8 +283,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	for (int32_t i = 0; i < m->n_layers; i++)
 		b->n_state_layers += m->layer[i].mixer == SR_DELTA;
 	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, err, errlen);
-	if (weights < 0)
+	if (weights < 0) {
 		free(b->dev);
+		drop_share(b);
+	}
 	return weights;
 }
 
@@ -263,8 +307,10 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		.per_state = (int64_t)state_bytes(&b),
 		.pinned = (int64_t)lay_batch(&b, NULL),
 	};
+	out->shared = (int64_t)b.shared_bytes;
 	memory_left(&out->avail, &out->total);
 	free(b.dev);
+	drop_share(&b);
 	return 0;
 }
 
@@ -326,7 +372,10 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of slots", (slots + batch) >> 20);
 	lay_slots(b, p);
 	lay_batch(b, p + slots);
-	masks_clear(&b->masks, &b->lim);
+	if (b->lim.batches)
+		batches_cut(&b->batch, 1, &b->masks, &b->lim, b->m.n_vocab, b->lim.batches);
+	else
+		masks_clear(&b->masks, &b->lim);
 	for (int32_t i = 0; i < b->m.n_kinds; i++)
 		sr_rope_freq(&b->m.kind[i].rope, b->freq[i]);
 	return 0;
@@ -341,6 +390,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	if (!b->loader)
 		return refuse(-ENOMEM, err, errlen, "no memory to load weights with");
 	n = net_load(&cpu_ops, &b->dev[0], &b->net, &b->m, err, errlen);
+	b->net.ranks = b->lim.world > 1;
 	e = n < 0 ? (int)n : weights_load(b, src, err, errlen);
 	weights_loader_destroy(b->loader);
 	b->loader = NULL;
@@ -429,6 +479,10 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 
 	if (posix_memalign((void **)&b, 64, sizeof(*b)))
 		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
+	if (lim->world > 1 && !lim->shared) {
+		free(b);
+		return refuse(-EINVAL, err, errlen, "rank %d of %d shares no memory with the others", lim->rank, lim->world);
+	}
 	weights = prepare(b, m, lim, err, errlen);
 	if (weights < 0) {
 		free(b);
@@ -436,12 +490,14 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	pthread_mutex_init(&b->lock, NULL);
 	b->armed = -1;
-	b->m.layer = malloc((size_t)m->n_layers * sizeof(*m->layer));
-	if (!b->m.layer) {
-		close_backend(b);
-		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
+	if (!b->net.ranks) {
+		b->m.layer = malloc((size_t)m->n_layers * sizeof(*m->layer));
+		if (!b->m.layer) {
+			close_backend(b);
+			return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
+		}
+		memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 	}
-	memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 	b->kv_place = malloc((size_t)m->n_layers * sizeof(*b->kv_place));
 	if (!b->kv_place) {
 		close_backend(b);
@@ -629,6 +685,7 @@ static void compute_slice(void *ctx, int i)
 	struct dev *d = &b->dev[i];
 
 	d->reads = d->writes = 0;
+	d->far = ~0u;
 	ops_angles(d);
 	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
 		i ? NULL : breathe, d);

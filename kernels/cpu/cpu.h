@@ -124,6 +124,7 @@ struct dev {
 	int32_t  i;                  /* its number */
 	unsigned reads, writes;      /* bits of places that other threads' shares touched since the
 	                                last barrier */
+	unsigned far;                /* of several ranks: bits of places that others may still read */
 	uint64_t breathed;           /* when thread 0 last yielded, ns */
 	uint8_t *arena, *arena_end;  /* packed weights */
 	size_t   arena_size;         /* counted at first, then as mapped */
@@ -152,7 +153,7 @@ struct cost { double int8_macs, float_macs, bytes; };
 struct sr_backend {
 	const struct kern *k;
 	struct kern       exact;     /* with a KV cache in f32: the table k, but plain C attends */
-	struct sr_model   m;         /* a copy; m.layer is ours too */
+	struct sr_model   m;         /* a copy, cut for this rank (share.h); m.layer is ours too */
 	struct sr_limits  lim;
 	struct rank_shape shape;     /* with the floats of a row of each place */
 	struct net        net;
@@ -165,6 +166,9 @@ struct sr_backend {
 
 	/* shared by the threads */
 	float   *place[P_LOGITS + 1];/* [SLICE][row], but LOGITS [logit_rows][n_vocab] */
+	int32_t  first[P_LOGITS + 1];/* of several ranks: this one's first column, where it writes */
+	struct rank_part vocab;      /* its rows of the table and the head */
+	size_t   shared_bytes;       /* of places that ranks share */
 	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row; with experts more */
 	int32_t *chosen;             /* [SLICE][top] experts of each token, if threads share the work of routing */
 	float   *chosen_weight;      /* likewise */

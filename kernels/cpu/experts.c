@@ -273,10 +273,13 @@ void experts_combine(struct dev *d, const struct sr_experts *x, int shared, cons
 {
 	const struct routing *all = &d->routing;
 	size_t D = (size_t)d->b->m.d_model;
-	struct range r = deal(((int32_t)D + KERN_COLS - 1) / KERN_COLS, d);
-	size_t from = (size_t)r.from * KERN_COLS, to = (size_t)r.to * KERN_COLS;
+	struct rank_part own = shape_columns((int32_t)D, d->b->lim.rank, d->b->lim.world > 1 ? d->b->lim.world : 1);
+	struct range r = deal((own.n + KERN_COLS - 1) / KERN_COLS, d);
+	size_t from = (size_t)(own.from + r.from * KERN_COLS), to = (size_t)(own.from + r.to * KERN_COLS);
+	size_t end = (size_t)(own.from + own.n);
 
-	to = to < D ? to : D;
+	to = to < end ? to : end;
+	write_far(d, P_Z);
 	enter(d, 0, bit(P_Z));
 	for (int32_t t = 0; t < T && from < to; t++) {
 		float *z = d->b->place[P_Z] + (size_t)t * D, *sum = d->routing.gathered;

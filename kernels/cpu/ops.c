@@ -80,15 +80,37 @@ static void add_row(struct dev *d, const struct weight *table, int32_t row, floa
 	d->b->k->add(x, d->row, d->b->m.d_model);
 }
 
+/* Of several ranks: the one that has a token's row of the table puts it into Z. */
+static void embed_far(struct dev *d, const struct weight *table, int T)
+{
+	struct sr_backend *b = d->b;
+	struct range r = deal(T, d);
+
+	write_far(d, P_Z);
+	for (int32_t t = r.from; t < r.to; t++) {
+		int32_t row = b->slice->token[t].id - b->vocab.from;
+
+		if (row >= 0 && row < b->vocab.n)
+			weights_lookup(b, table, row, row_of(d, P_Z, t, T));
+	}
+	meet_ranks(d);
+	d->far = bit(P_Z);
+}
+
 static void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct range r = own_rows(d, T);
 	int32_t D = d->b->m.d_model;
 
+	if (d->b->net.ranks)
+		embed_far(d, table, T);
 	for (int32_t t = r.from; t < r.to; t++) {
 		float *x = row_of(d, P_X, t, T);
 
-		weights_lookup(d->b, table, d->b->slice->token[t].id, x);
+		if (d->b->net.ranks)
+			memcpy(x, row_of(d, P_Z, t, T), (size_t)D * sizeof(float));
+		else
+			weights_lookup(d->b, table, d->b->slice->token[t].id, x);
 		if (scale != 1)
 			for (int32_t i = 0; i < D; i++)
 				x[i] *= scale;
@@ -197,7 +219,7 @@ void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct ro
 {
 	const float *bias = w->bias ? w->bias + (size_t)run.expert * (size_t)w->n : NULL;
 	size_t ld = stride_of(d, y, w->n);
-	float *to = d->b->place[y] + (size_t)run.from * ld;
+	float *to = d->b->place[y] + (size_t)run.from * ld + d->b->first[y];
 	int threads = d->b->n_threads;
 
 	for (int p = 0; p < w->n_parts; p++) {
@@ -218,6 +240,7 @@ void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct ro
 static void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
 	assert(y != P_X && y != P_Y && w->n_parts);
+	write_far(d, y);
 	if (w->count > 1) {
 		experts_matmul(d, y, x, w, T);
 		return;
@@ -229,25 +252,31 @@ static void matmul(struct dev *d, enum place y, enum place x, const struct weigh
 
 static void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F, int T)
 {
-	struct range r = deal((F + KERN_COLS - 1) / KERN_COLS, d);
-	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < F ? r.to * KERN_COLS : F;
-	int32_t wide = ffn == SR_GATED ? 2 * F : F;
+	const struct rank_part own = d->b->net.ranks ? shape_columns(F, d->b->lim.rank, d->b->lim.world)
+	                                             : (struct rank_part){ 0, F };
+	struct range r = deal((own.n + KERN_COLS - 1) / KERN_COLS, d);
+	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < own.n ? r.to * KERN_COLS : own.n;
+	int32_t wide = ffn == SR_GATED ? 2 * own.n : own.n;
 
+	write_far(d, P_ACT);
 	enter(d, 0, bit(P_ACT));
 	for (int32_t t = 0; t < T && from < to; t++) {
 		const float *gate = d->b->place[P_GU] + (size_t)t * stride_of(d, P_GU, wide) + from;
-		float *out = d->b->place[P_ACT] + (size_t)t * stride_of(d, P_ACT, F) + from;
+		float *out = d->b->place[P_ACT] + (size_t)t * stride_of(d, P_ACT, F) + own.from + from;
 
 		if (ffn == SR_GATED && act <= SR_GELU_TANH)
-			d->b->k->act_mul(act, gate, gate + F, to - from, out);
+			d->b->k->act_mul(act, gate, gate + own.n, to - from, out);
 		else
-			kern_act(act, limit, gate, ffn == SR_GATED ? gate + F : NULL, to - from, out);
+			kern_act(act, limit, gate, ffn == SR_GATED ? gate + own.n : NULL, to - from, out);
 	}
 }
 
-static void reduce(struct dev *d, enum place p, int T)
+/* The place lies in memory that all ranks map, and each wrote its columns there: so it is enough to meet. */
+static void gather(struct dev *d, enum place p, int T)
 {
-	(void)d, (void)p, (void)T; /* the CPU is always one rank */
+	(void)T;
+	meet_ranks(d);
+	d->far = bit(p);
 }
 
 /* ---- positions, cache, attention ------------------------------------------------------------------- */
@@ -405,6 +434,12 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 /* What attention reads: the cache of layer l, by a kind of attention, with sinks or NULL. */
 struct from { int l; const struct sr_attn *kind; const float *sinks; };
 
+/* The number of this rank's first query head. */
+static int32_t first_head(const struct dev *d, const struct sr_attn *kind)
+{
+	return d->b->net.ranks ? d->b->shape.kind[kind - d->b->m.kind].heads.from : 0;
+}
+
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
 static struct kern_attend question(struct dev *d, const struct from *f, const struct token_run *it, int32_t g,
                                    int32_t h0, int32_t h1)
@@ -414,10 +449,11 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 	const struct batch_token *first = &b->slice->token[it->t];
 	size_t h = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0), head = h * (size_t)kind->head_dim;
 	uint8_t *layer = kv_area(b, 0, f->l, g);
+	float *out = row_of(d, P_A, it->t, SOLO + 1) + first_head(d, kind) * kind->head_dim;
 
 	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->shape.width[P_QKV],
-		.out = row_of(d, P_A, it->t, SOLO + 1) + head, .ld_out = (size_t)b->shape.width[P_A],
+		.out = out + head, .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim,
 		.first = kind->bidirectional ? b->slice->last[it->t] : first->position,
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
@@ -522,7 +558,7 @@ static void attend_spans(struct dev *d, const struct from *f, int32_t n_units)
 	for (int32_t i = r.from; i < r.to; i++) {
 		struct range spans = spans_of(d, &s->item[i / H], kind);
 		float *sum = part_of(d, kind, i / H, spans.from, i % H);
-		float *out = row_of(d, P_A, s->item[i / H].t, SOLO + 1) + i % H * E, by;
+		float *out = row_of(d, P_A, s->item[i / H].t, SOLO + 1) + (first_head(d, kind) + i % H) * E, by;
 
 		for (int32_t span = spans.from + 1; span < spans.to; span++)
 			kern_join(sum, part_of(d, kind, i / H, span, i % H), E);
@@ -559,6 +595,7 @@ static void attend(struct dev *d, int l, const struct sr_attn *kind, const struc
 	int32_t units;
 
 	(void)T;
+	write_far(d, P_A);
 	if (paired(d, kind)) {
 		attend_pairs(d, &f);
 		return;
@@ -586,6 +623,19 @@ static void pick_logits(struct dev *d, const struct batch_pick *p, const float *
 
 	for (int32_t i = 0; i < n && i < d->b->lim.width; i++)
 		out[i] = logits[s->word[2 + i]];
+}
+
+/* The slot keeps the token that was drawn for it. */
+static void keep_drawn(struct sr_backend *b, const struct batch_pick *p)
+{
+	struct slot *slot = &b->slot[p->slot];
+	int32_t id = p->vector ? -1 : b->batch.result[p->result].id;
+
+	if (p->id >= 0 || id < 0)
+		return;
+	slot->last = id;
+	if (slot->counted && slot->n_history < b->history_cap)
+		slot->history[slot->n_history++] = id;
 }
 
 static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, float *logits)
@@ -617,11 +667,27 @@ static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, fl
 		sample_masked(&q, logits, mask, &d->sample, out, top);
 	else
 		*out = (struct sr_result){ .id = (int32_t)what - 1 };
-	if (p->id >= 0 || out->id < 0)
-		return;
-	slot->last = out->id;
-	if (slot->counted && slot->n_history < b->history_cap)
-		slot->history[slot->n_history++] = out->id;
+	if (!b->net.ranks)
+		keep_drawn(b, p);
+}
+
+/* Of several ranks, each has drawn the tokens of some rows into the batch that all share: each rank's slots keep all
+ * of them.  The hash is over what is computed on every rank: the row that the first result comes from. */
+static void keep_all(struct dev *d, int i0, int R)
+{
+	struct sr_backend *b = d->b;
+	const float *y = row_of(d, P_Y, 0, R);
+	uint64_t check = b->batch.check + (uint64_t)R + 1;
+
+	for (int32_t i = i0; i < i0 + R; i++)
+		keep_drawn(b, &b->slice->pick[i]);
+	for (int32_t k = 0; k < b->m.d_model; k++) {
+		uint32_t u;
+
+		memcpy(&u, &y[k], sizeof(u));
+		check = (check ^ u) * 0xd6e8feb86659fd93u;
+	}
+	b->batch.check = check;
 }
 
 /* Those of the picks that are guided, or those that are not. */
@@ -632,7 +698,7 @@ static void sample_some(struct dev *d, float cap, int i0, int R, bool guided)
 	for (int32_t i = team_take(b->team); i < R; i = team_take(b->team)) {
 		const struct batch_pick *p = &b->slice->pick[i0 + i];
 
-		if ((p->mask > 0) != guided)
+		if ((p->mask > 0) != guided || (b->net.ranks && (i0 + i) % b->lim.world != b->lim.rank))
 			continue;
 		sample_pick(d, p, cap, row_of(d, P_LOGITS, i, R));
 		ops_breathe(d);
@@ -640,7 +706,7 @@ static void sample_some(struct dev *d, float cap, int i0, int R, bool guided)
 }
 
 /* Guided picks are last, and core looks once more for guides before the first of them. */
-static void sample_results(struct dev *d, float cap, int i0, int R)
+static void sample_both(struct dev *d, float cap, int i0, int R)
 {
 	struct sr_backend *b = d->b;
 
@@ -654,6 +720,17 @@ static void sample_results(struct dev *d, float cap, int i0, int R)
 	meet(d);
 	d->reads |= bit(P_LOGITS);
 	sample_some(d, cap, i0, R, true);
+}
+
+/* Several ranks draw the tokens of a row each in turn: one alone decides whether a row's mask is there. */
+static void sample_results(struct dev *d, float cap, int i0, int R)
+{
+	sample_both(d, cap, i0, R);
+	if (!d->b->net.ranks)
+		return;
+	meet_ranks(d);
+	if (d->i == 0)
+		keep_all(d, i0, R);
 }
 
 /* ---- vectors ------------------------------------------------------------------------------------------- */
@@ -747,7 +824,7 @@ const struct ops cpu_ops = {
 	.matmul = matmul,
 	.route = experts_route,
 	.combine = experts_combine,
-	.reduce = reduce,
+	.gather = gather,
 	.rope_store = rope_store,
 	.attend = attend,
 	.gate = attend_gate,

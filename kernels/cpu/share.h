@@ -5,6 +5,7 @@
 #define SHARE_H
 
 #include "cpu.h"
+#include "kernels/shared.h"
 
 static inline unsigned bit(int place)
 {
@@ -24,6 +25,23 @@ static inline void enter(struct dev *d, unsigned reads, unsigned writes)
 		meet(d);
 	d->reads |= reads;
 	d->writes |= writes;
+}
+
+/* All threads of all ranks meet. */
+static inline void meet_ranks(struct dev *d)
+{
+	meet(d);
+	if (d->i == 0)
+		shared_meet(d->b->lim.shared, d->b->lim.rank);
+	meet(d);
+	d->far = 0;
+}
+
+/* This rank's columns of a place that ranks share are about to be written: other ranks must have read them. */
+static inline void write_far(struct dev *d, enum place p)
+{
+	if (d->b->net.ranks && (d->far & bit(p)))
+		meet_ranks(d);
 }
 
 struct range { int32_t from, to; };

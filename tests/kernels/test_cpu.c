@@ -590,7 +590,7 @@ static void test_plan(void **state)
 {
 	static const struct { const char *what; int block, world, kv, E; } wrong[] = {
 		{ "block-size", 32, 1, SR_KV_BF16, 16 },
-		{ "alone", 16, 2, SR_KV_BF16, 16 },
+		{ "3 ranks are too many", 16, 3, SR_KV_BF16, 16 }, /* the residual stream is two runs of columns */
 		{ "kv-cache-dtype", 16, 1, 77, 16 },
 		{ "fp8 is not supported on the CPU; bfloat16", 16, 1, SR_KV_F8, 16 },
 		{ "multiple of 16", 16, 1, SR_KV_BF16, 24 },

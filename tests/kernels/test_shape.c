@@ -94,14 +94,14 @@ static void test_worlds(void **state)
 		for (int world = 1; world <= 16; world++) {
 			const struct of *of = &models[i];
 			struct sr_model m = model_of(of);
-			int32_t unit = of->group ? (64 + of->group - 1) / of->group * of->group : 64;
+			const int32_t unit = 32;
 			int32_t heads = 0, kv = 0, ff = 0, vocab = 0, most = 0, least = INT32_MAX;
 			bool fits = world <= of->H && world <= (of->F + unit - 1) / unit;
 
 			for (int rank = 0; rank < world; rank++) {
 				struct rank_shape s;
 				int rc = shape_of(&s, &m, rank, world, err, sizeof(err));
-				struct rank_part f = shape_ff(&layers[0], rank, world);
+				struct rank_part f = shape_columns(of->F, rank, world);
 
 				if (!fits && rc == -ENOTSUP)
 					break;

@@ -179,11 +179,10 @@ static void check_cover(const struct of *f, const char *what, int world, const s
 
 static void check_ranks(const struct of *f, const struct sr_model *m, struct sr_model *rank, int world)
 {
-	const int32_t ff = f->group ? (64 + f->group - 1) / f->group * f->group : 64;
 	const struct want want[] = {
 		{ AT(q), f->E, false }, { AT(q_bias), f->E, false }, { AT(k), f->E, true }, { AT(v), f->E, true },
 		{ AT(k_bias), f->E, true }, { AT(sinks), 1, false }, { AT(o), 32, false }, { AT(o_bias), 32, false },
-		{ AT(gate), ff, false }, { AT(up), ff, false }, { AT(down), 32, false },
+		{ AT(gate), 32, false }, { AT(up), 32, false }, { AT(down), 32, false },
 		{ AT(expert_gate), 32, false }, { AT(expert_up), 32, false }, { AT(expert_up_bias), 32, false },
 		{ AT(expert_down), 32, false }, { AT(shared_gate), 32, false }, { AT(shared_up), 32, false },
 		{ AT(shared_down), 32, false },
@@ -226,9 +225,7 @@ static void check_heads(const struct of *f, const struct sr_model *m, const stru
 
 static bool fits(const struct of *f, int world)
 {
-	int32_t ff = f->group && !f->n ? (64 + f->group - 1) / f->group * f->group : 64;
-
-	return world <= f->H && world <= (f->F + ff - 1) / ff && world <= (f->D + 31) / 32 &&
+	return world <= f->H && world <= (f->F + 31) / 32 && world <= (f->D + 31) / 32 &&
 	       world <= (f->V + 63) / 64 && (!f->n || world <= (f->fe + 31) / 32);
 }
 
