@@ -12,6 +12,7 @@ static const struct { const char *name; int (*run)(int, char **); const char *wh
 	{ "serve",    cmd_serve,    "serve a model: runs the daemon and the OpenAI server in the foreground" },
 	{ "chat",     cmd_chat,     "talk to the model in the terminal, over the rings" },
 	{ "generate", cmd_generate, "continue a text, over the rings" },
+	{ "batch",    cmd_batch,    "answer a file of requests, over the rings; goes on where it was cut off" },
 	{ "bench",    cmd_bench,    "measure a server as vllm bench serve does, or the rings" },
 	{ "compare",  cmd_compare,  "show what changed between two benchmarks, beyond noise" },
 	{ "report",   cmd_report,   "make one page with pictures from results of benchmarks" },

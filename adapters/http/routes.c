@@ -98,7 +98,7 @@ static const struct { const char *path, *instead; } elsewhere[] = {  /* with / a
 	{ "/v1/images/", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
 	{ "/v1/realtime", "This server reads and writes text: /v1/chat/completions and /v1/completions." },
 	{ "/v1/files", "Nothing is stored here: send each request to /v1/chat/completions or /v1/completions." },
-	{ "/v1/batches", "Send each request to /v1/chat/completions or /v1/completions; they are batched." },
+	{ "/v1/batches", "Nothing is stored here: slipring batch answers a file of requests." },
 	{ "/v1/load_lora_adapter", "LoRA adapters are not supported." },
 	{ "/v1/unload_lora_adapter", "LoRA adapters are not supported." },
 	{ "/invocations", "POST /v1/chat/completions and /v1/completions answer requests here." },
