@@ -11,7 +11,7 @@ static unsigned of_kind(const struct sr_attn *k)
 	       (k->qk_norm & SR_QK_BARE ? SR_HAS_BARE_NORM : 0u) | (k->v_norm ? SR_HAS_V_NORM : 0u) |
 	       (k->k_is_v ? SR_HAS_K_IS_V : 0u) | (k->chunk ? SR_HAS_CHUNKS : 0u) |
 	       (k->bidirectional ? SR_HAS_BIDIRECTIONAL : 0u) | (k->heat != 0 ? SR_HAS_HEAT : 0u) |
-	       (k->rope.kind == SR_ROPE_FACTORS ? SR_HAS_FACTORS : 0u) |
+	       (k->latent ? SR_HAS_LATENT : 0u) | (k->rope.kind == SR_ROPE_FACTORS ? SR_HAS_FACTORS : 0u) |
 	       (k->rope.kind == SR_ROPE_NONE ? SR_HAS_NO_ROPE : 0u) | (k->gate ? SR_HAS_GATE : 0u);
 }
 
@@ -49,7 +49,7 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"layers that share a KV cache", "a feed-forward part without a gate", "an activation other than silu and "
 		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
 		"layers without rope", "experts", "norms behind the sums", "learned positions", "a gate on what is attended",
-		"layers with a state instead of keys and values (the gated delta rule)",
+		"layers with a state instead of keys and values (the gated delta rule)", "latent keys and values",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

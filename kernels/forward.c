@@ -10,6 +10,25 @@ static void gather(const struct ops *op, struct dev *d, const struct net *n, enu
 		op->gather(d, p, T);
 }
 
+/* Z = latent attention of Y.  k_b is multiplied with queries and v_b with what attention makes, never with the
+ * cache: so a prompt and an answer are summed up alike. */
+static void run_latent(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
+{
+	const struct net_layer *w = &n->layer[l];
+	const struct sr_attn *kind = kind_of(n->m, l);
+	const int query = kind->q_dim + kind->head_dim - kind->latent;
+
+	op->matmul(d, P_LATENT, P_Y, w->latent, T);
+	if (w->qn)
+		op->norm(d, P_LATENT, w->qn, n->m->eps, T);
+	op->matmul(d, P_HEADS, w->qn ? P_LATENT : P_Y, w->q, T);
+	op->heads(d, P_QKV, kind->head_dim, P_HEADS, query, w->k_b, T);
+	op->rope_store(d, l, kind, NULL, w->kn, n->m->eps, T);
+	op->attend(d, l, kind, NULL, T);
+	op->heads(d, P_HEADS, kind->v_dim, P_A, kind->latent, w->v_b, T);
+	op->matmul(d, P_Z, P_HEADS, w->o, T);
+}
+
 /* Z = what the layer's mixer makes of Y */
 static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, int l, int T)
 {
@@ -30,6 +49,9 @@ static void run_mixer(const struct ops *op, struct dev *d, const struct net *n, 
 		op->matmul(d, P_QKV, P_Y, w->qkv, T);
 		op->recur(d, l, &n->m->delta, &(struct recur_weights){ w->conv, w->rate, w->dt, w->o_norm }, n->m->eps, T);
 		op->matmul(d, P_Z, P_A, w->o, T);
+		break;
+	case SR_LATENT:
+		run_latent(op, d, n, l, T);
 		break;
 	}
 	gather(op, d, n, P_Z, T);

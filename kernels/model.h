@@ -116,6 +116,11 @@ struct sr_attn {
 	int32_t v_norm;        /* 1: v is divided by its rms per head, without a weight */
 	int32_t k_is_v;        /* 1: no v of its own: v is k before its norm and rope */
 	int32_t gate;          /* 1: what a head attended is multiplied by sigmoid(o_gate y) */
+	/* SR_LATENT, else 0.  A token has one key for all heads (n_kv_heads is 1): `latent` elements, which are the
+	 * value, too, and then those that rope turns; head_dim is the sum. */
+	int32_t latent;
+	int32_t q_rank;        /* queries come from so many elements; 0: from the input */
+	int32_t q_dim, v_dim;  /* of a head: its query without what rope turns, before k_b; its value after v_b */
 	float   scale;         /* on q.k, 1/sqrt(head_dim) mostly */
 	float   cap;           /* of scores: cap * tanh(x / cap); 0 = none */
 	float   heat;          /* q *= 1 + heat * ln(1 + floor((p + heat_add) / heat_from)); 0 = none */
@@ -126,6 +131,7 @@ struct sr_attn {
 enum sr_mixer {
 	SR_ATTEND,             /* attention over the KV cache */
 	SR_DELTA,              /* the gated delta rule: a state for each sequence, of one size for any length */
+	SR_LATENT,             /* attention over keys and values in a shorter form (DeepSeek's latent attention) */
 };
 
 /* SR_DELTA.  For each token, with q, k, v, z (o_gate), b (beta), a (alpha) the products with y:
@@ -182,6 +188,10 @@ struct sr_layer {
 	struct sr_tensor norm1_bias, norm2_bias;         /* SR_LAYER */
 	struct sr_tensor q_bias, k_bias, v_bias, o_bias; /* qwen2: q, k, v */
 	struct sr_tensor gate_bias, up_bias, down_bias;
+	/* SR_LATENT: q is [n_heads (q_dim + rope)][q_rank or D], o [D][n_heads v_dim] */
+	struct sr_tensor q_a, q_a_norm;                  /* [q_rank][D], [1][q_rank] */
+	struct sr_tensor kv_a, kv_a_norm;                /* [head_dim][D], [1][latent] */
+	struct sr_tensor k_b, v_b;                       /* of count n_heads: [latent][q_dim], [v_dim][latent] */
 	struct sr_tensor sinks;                          /* [1][n_heads]: a logit that has no value */
 	struct sr_tensor q_norm, k_norm;                 /* [1][head_dim], qwen3, gemma3; or SR_QK_ROW */
 	struct sr_tensor post1, post2;                   /* gemma: before the residual add */
@@ -245,6 +255,7 @@ enum sr_beyond {
 	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
 	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
 	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21, SR_HAS_GATE = 1 << 22, SR_HAS_STATE = 1 << 23,
+	SR_HAS_LATENT = 1 << 24,
 };
 unsigned sr_beyond(const struct sr_model *m);
 

@@ -80,6 +80,21 @@ static void add_delta(struct loading *ld, struct net_layer *w, const struct sr_l
 	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
 }
 
+static void add_latent(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *down[] = { &y->q_a, &y->kv_a };
+
+	add_with_bias(ld, w ? &w->norm1 : NULL, &y->norm1, &y->norm1_bias);
+	add_stacked(ld, w ? &w->latent : NULL, down, NULL, 2);
+	add_tensor(ld, w ? &w->qn : NULL, &y->q_a_norm);
+	add_tensor(ld, w ? &w->q : NULL, &y->q);
+	add_tensor(ld, w ? &w->k_b : NULL, &y->k_b);
+	add_tensor(ld, w ? &w->kn : NULL, &y->kv_a_norm);
+	add_tensor(ld, w ? &w->v_b : NULL, &y->v_b);
+	add_tensor(ld, w ? &w->o : NULL, &y->o);
+	add_tensor(ld, w ? &w->post1 : NULL, &y->post1);
+}
+
 static void add_ffn(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	const struct sr_tensor *gu[] = { &y->gate, &y->up };
@@ -116,6 +131,9 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 		break;
 	case SR_DELTA:
 		add_delta(ld, w, y);
+		break;
+	case SR_LATENT:
+		add_latent(ld, w, y);
 		break;
 	}
 	switch ((enum sr_ffn)y->ffn) {

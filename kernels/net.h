@@ -17,6 +17,7 @@ extern "C" {
 struct net_layer {
 	struct weight *norm1, *qkv, *qn, *kn, *sinks, *o, *post1; /* the mixer's: SR_ATTEND */
 	struct weight *conv, *rate, *dt, *o_norm;          /* SR_DELTA, which has norm1, qkv, o and post1, too */
+	struct weight *latent, *q, *k_b, *v_b;             /* SR_LATENT, with qn, kn, o: q_a and kv_a; q_b, or q */
 	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED, SR_PLAIN */
 	struct weight *router, *choice_bias, *shared_mix;  /* SR_EXPERTS; gu and down are the shared one's */
 	struct weight *expert_gu, *expert_down;

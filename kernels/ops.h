@@ -5,9 +5,10 @@
  *          int8 beside its scales): a producer writes the form its consumer reads.
  *          Sizes of a row: X Y Z [D], QKV [H+2G][E], A [H][E], GU [2F], ACT [F],
  *          LOGITS [V] f32.  T rows, but Y and LOGITS after pick: R.
- *          QKV is [H+G][E] where v is k, [H][E] in layers without k and v.
+ *          QKV is [H+G][E] where v is k, [H][E] in layers without k and v, and with latent keys.
  *          QKV is [H+2G+H][E] where attention has a gate.  With SR_DELTA QKV is q, k, v, z, b, a
  *          (struct sr_delta) one after the other, and A is [v_heads][v_dim].
+ *          Latent keys: LATENT [q_rank + E], HEADS [H] queries before k_b, values after v_b; A is [H][latent].
  *          With experts: SCORES [experts] f32; GU [2F] and ACT [F] of each expert that a token has, and
  *          OUT [D] likewise.  Those rows are in an order of the back end's, which route() decides.
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
@@ -36,7 +37,7 @@ struct weight;  /* the back end's own: a packed matrix with its bias, or a vecto
 /* The vectors of SR_DELTA. */
 struct recur_weights { const struct weight *conv, *rate, *dt, *norm; };
 
-enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LOGITS };
+enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LATENT, P_HEADS, P_LOGITS };
 
 struct ops {
 	/* n tensors stacked along N, each with a bias or NULL: one weight, whose bytes the back end reads
@@ -72,9 +73,18 @@ struct ops {
 
 	/* Norm (unless NULL, or as the kind says) and rotate q and k of QKV in place, by position; then store
 	 * k and v in the blocks of layer l that the slots' tables name.  l < 0: there are only queries.  The
-	 * kind is one of sr_model.kind */
+	 * kind is one of sr_model.kind.  Latent keys: LATENT has the key from q_rank on, kn is the norm of its
+	 * latent part; the part of queries that rope turns is in HEADS behind q_dim, and comes behind the latent
+	 * part in QKV */
 	void (*rope_store)(struct dev *, int l, const struct sr_attn *, const struct weight *qn,
 	                   const struct weight *kn, float eps, int T);
+
+	/* The first elements of the rows of a place, as many as w has: their norm (SR_RMS), in place */
+	void (*norm)(struct dev *, enum place, const struct weight *w, float eps, int T);
+
+	/* A small matrix for each head, w of count H: row t of y has from h * y_step on w_h times what row t of x
+	 * has from h * x_step on */
+	void (*heads)(struct dev *, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T);
 
 	/* A[T]: query t reads positions max(0, p-window+1) .. p of its sequence, p its own, as layer l stored
 	 * them.  sinks: [H] logits that join each head's softmax and add nothing to its sum; or NULL */

@@ -112,7 +112,7 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	const struct sr_attn *first = &m->kind[0];
 	const struct sr_experts *x = &m->experts;
 	const struct sr_delta *a = &m->delta;
-	int32_t D = m->d_model, qkv = 0, attended = 0, ff = 0, least = INT32_MAX;
+	int32_t D = m->d_model, qkv = 0, attended = 0, latent = 0, heads = 0, ff = 0, least = INT32_MAX;
 
 	assert(world >= 1 && rank >= 0 && rank < world);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
@@ -125,8 +125,12 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 				first->n_kv_heads, first->head_dim, kind->n_heads, kind->n_kv_heads, kind->head_dim);
 		shape_heads(kind, rank, world, q, kv);
 		least = q->n < least ? q->n : least;
-		attended = larger(attended, q->n * kind->head_dim);
+		attended = larger(attended, q->n * (kind->latent ? kind->latent : kind->head_dim));
 		qkv = larger(qkv, (q->n + 2 * kv->n + (kind->gate ? q->n : 0)) * kind->head_dim);
+		if (!kind->latent)
+			continue;
+		latent = larger(latent, kind->q_rank + kind->head_dim);
+		heads = larger(heads, q->n * larger(kind->v_dim, kind->q_dim + kind->head_dim - kind->latent));
 	}
 	if (a->v_heads && world > 1)
 		return refuse(-ENOTSUP, err, errlen, "layers with a state cannot be divided among ranks yet");
@@ -151,8 +155,10 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	out->width[P_GU] = 2 * out->width[P_ACT];
 	out->width[P_SCORES] = x->n;
 	out->width[P_OUT] = x->top * D;
+	out->width[P_LATENT] = latent;
+	out->width[P_HEADS] = heads;
 	out->width[P_LOGITS] = m->n_vocab; /* all of them, on every rank: each draws the same token */
-	out->inputs = larger(D, larger(attended, ff));
-	out->outputs = larger(larger(D, out->vocab.n), larger(qkv, 2 * ff));
+	out->inputs = larger(larger(D, larger(attended, ff)), larger(latent, heads));
+	out->outputs = larger(larger(D, out->vocab.n), larger(larger(qkv, heads), 2 * ff));
 	return 0;
 }

@@ -42,6 +42,12 @@ struct kv_place { int32_t group, at; };
 /* The most positions that a layer looks back, its own included; 0 = all. */
 int32_t shape_window(const struct sr_attn *kind);
 
+/* Elements of a token's keys and values in a layer of this kind, for one KV head. */
+static inline int32_t shape_kv(const struct sr_attn *kind)
+{
+	return kind->latent ? kind->head_dim : 2 * kind->head_dim;
+}
+
 /* The place of each layer (out may be NULL); a layer that reads another's cache has that one's.  Returns the
  * places of the largest group, or -EINVAL if the groups are not for this model: a layer is in no group, or a
  * group has no layer. */

@@ -40,7 +40,7 @@ void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tenso
 			&y->choice_bias, &y->expert_gate, &y->expert_up, &y->expert_gate_bias, &y->expert_up_bias,
 			&y->expert_down, &y->expert_down_bias, &y->shared_gate, &y->shared_up, &y->shared_down,
 			&y->shared_mix, &y->post2, &y->o_gate, &y->beta, &y->alpha, &y->conv, &y->rate, &y->dt,
-			&y->o_norm,
+			&y->o_norm, &y->q_a, &y->q_a_norm, &y->kv_a, &y->kv_a_norm, &y->k_b, &y->v_b,
 		};
 
 		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
@@ -105,7 +105,7 @@ static bool is_of(const struct sr_model *m, int32_t l, int32_t kind)
 {
 	const struct sr_layer *y = &m->layer[l];
 
-	return kind < 0 ? y->mixer == SR_DELTA : y->mixer == SR_ATTEND && y->kind == kind;
+	return kind < 0 ? y->mixer == SR_DELTA : y->mixer != SR_DELTA && y->kind == kind;
 }
 
 /* The layers of a kind, as "0-4, 6-10"; how many. */
@@ -165,6 +165,8 @@ static void extras(const struct sr_model *m, int32_t kind, char *out, size_t siz
 		    a->qk_norm & SR_QK_LATE ? " after rope" : "");
 	if (a->v_norm)
 		ADD(", norms of v");
+	if (a->latent)
+		ADD(", one latent key of %d for all heads, of which %d are the value", a->head_dim, a->latent);
 	if (a->k_is_v)
 		ADD(", values are keys");
 	if (y && y->sinks.type != SR_NONE)
@@ -241,9 +243,9 @@ json_t *show_kinds_json(const struct sr_model *m)
 		const struct sr_attn *a = &m->kind[i];
 		char layers[64];
 		int32_t n = layers_of(m, i, layers, sizeof(layers));
-		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers, "n_layers",
+		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers, "n_layers",
 		                      n, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width",
-		                      a->head_dim, "window", a->window, "chunk", a->chunk, "scale",
+		                      a->head_dim, "latent", a->latent, "window", a->window, "chunk", a->chunk, "scale",
 		                      (double)a->scale, "cap", (double)a->cap);
 
 		json_object_set_new(j, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind",

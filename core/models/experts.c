@@ -43,6 +43,10 @@ static const struct expert_names
 	           .down = "feed_forward.experts.%d.down_proj.weight", .gate_up = "feed_forward.experts.gate_up_proj",
 	           .all_down = "feed_forward.experts.down_proj", .shared = "feed_forward.shared_expert." };
 
+static const struct expert_names
+	mistral4 = { .router = "mlp.gate.weight", ONE_BY_ONE, ALL_IN_ONE, .layout = LAYOUT_HALVES,
+	             .shared = "mlp.shared_experts." };
+
 const struct model_experts
 	experts_llama = { SR_SCORE_SOFTMAX, X_OPTIONAL | X_RENORM, &mixtral },
 	experts_mixtral = { SR_SCORE_SOFTMAX, X_RENORM, &mixtral },
@@ -55,6 +59,9 @@ const struct model_experts
 	experts_granite = { SR_SCORE_CHOSEN, 0, &granite },
 	experts_ernie = { SR_SCORE_SOFTMAX, X_RENORM | X_CHOICE | X_SHARED, &ernie },
 	experts_llama4 = { SR_SCORE_SIGMOID, X_SHARED | X_BEFORE, &llama4 },
+	experts_deepseek = { SR_SCORE_SIGMOID, X_SCALED | X_GROUPS | X_CHOICE | X_SHARED | X_METHOD, &glm },
+	experts_deepseek2 = { SR_SCORE_SOFTMAX, X_SCALED | X_GROUPS | X_CHOICE | X_SHARED | X_METHOD, &glm },
+	experts_mistral4 = { SR_SCORE_SOFTMAX, X_SCALED | X_GROUPS | X_SHARED, &mistral4 },
 	experts_qwen3_next = { SR_SCORE_SOFTMAX, X_RENORM | X_SHARED, &qwen3_next },
 	experts_qwen3_5 = { SR_SCORE_SOFTMAX, X_RENORM | X_SHARED | X_ALL, &qwen3_next };
 
@@ -147,6 +154,46 @@ static int hf_widths(struct opening *o)
 	return rc < 0 ? rc : 0;
 }
 
+/* A GGUF without a function of scores: those with a choice bias have sigmoids, older ones (V2) softmax. */
+static int32_t gguf_score(const struct opening *o)
+{
+	char name[64];
+
+	for (int32_t l = 0; l < o->m->n_layers; l++) {
+		snprintf(name, sizeof(name), "blk.%d.exp_probs_b.bias", l);
+		if (gguf_tensor(o->g, name))
+			return SR_SCORE_SIGMOID;
+	}
+	return SR_SCORE_SOFTMAX;
+}
+
+/* DeepSeek's: noaux_tc has a choice bias; greedy has none, and no groups; group_limited_greedy has groups that are as
+ * good as their best expert. */
+static int read_method(struct opening *o)
+{
+	const char *func = json_string_value(model_ask(o, o->config, "scoring_func"));
+	const char *method = json_string_value(model_ask(o, o->config, "topk_method"));
+	struct sr_experts *x = &o->m->experts;
+	char key[96];
+
+	if (o->g) {
+		snprintf(key, sizeof(key), "%s.expert_gating_func", o->m->arch);
+		x->score = gguf_find(o->g, key) ? x->score : gguf_score(o);
+		return 0;
+	}
+	if (func && strcmp(func, "sigmoid") != 0 && strcmp(func, "softmax") != 0)
+		return model_fail(o, -ENOTSUP, "scoring_func %.40s is not supported; supported are sigmoid, softmax", func);
+	if (func)
+		x->score = strcmp(func, "sigmoid") == 0 ? SR_SCORE_SIGMOID : SR_SCORE_SOFTMAX;
+	if (!method || (strcmp(method, "noaux_tc") != 0 && strcmp(method, "greedy") != 0 &&
+	                strcmp(method, "group_limited_greedy") != 0))
+		return model_fail(o, -ENOTSUP, "topk_method %.40s is not supported; supported are noaux_tc, greedy, "
+		                  "group_limited_greedy", method ? method : "(none)");
+	if (strcmp(method, "noaux_tc") != 0)
+		o->has |= NO_CHOICE;
+	return 0;
+}
+
 static int read_weights(struct opening *o)
 {
 	const unsigned has = o->family->experts->has;
@@ -166,6 +213,8 @@ static int read_weights(struct opening *o)
 		x->score = gating == 1 ? SR_SCORE_SOFTMAX : gating == 2 ? SR_SCORE_SIGMOID : SR_SCORE_CHOSEN;
 	if (has & X_SCALED)
 		rc = model_float(o, (struct setting){ "expert_weights_scale", "routed_scaling_factor" }, 0, 1e4, &x->scale);
+	if (has & X_METHOD && rc >= 0)
+		return read_method(o);
 	if (o->config && rc >= 0 && x->score != SR_SCORE_CHOSEN)
 		rc = model_must(o, "scoring_func", x->score == SR_SCORE_SIGMOID ? "sigmoid" : "softmax");
 	return rc < 0 ? rc : 0;
@@ -173,6 +222,7 @@ static int read_weights(struct opening *o)
 
 static int read_groups(struct opening *o)
 {
+	const char *method = json_string_value(json_object_get(o->config, "topk_method"));
 	struct sr_experts *x = &o->m->experts;
 	int rc;
 
@@ -183,7 +233,9 @@ static int read_groups(struct opening *o)
 	    (rc = model_int(o, (struct setting){ "expert_group_used_count", "topk_group" }, 0, SR_EXPERT_GROUPS,
 	                    &x->groups_top)) < 0)
 		return rc;
-	x->group_sum = 2;
+	x->group_sum = o->family->experts->has & X_METHOD && x->score == SR_SCORE_SOFTMAX ? 1 : 2;
+	if (o->family->experts->has & X_METHOD && method && strcmp(method, "greedy") == 0)
+		x->groups = 0;
 	if (x->groups < 2 || x->groups_top >= x->groups) {
 		x->groups = 0;
 		return 0;
@@ -597,7 +649,7 @@ int model_take_experts(struct opening *o, int32_t l)
 
 	if (!rc && e->has & X_BIASES)
 		rc = take_one(o, &bias);
-	if (!rc && e->has & X_CHOICE && (o->config || is_there(o, &choice)))
+	if (!rc && e->has & X_CHOICE && !(o->has & NO_CHOICE) && (o->config || is_there(o, &choice)))
 		rc = take_one(o, &choice);
 	for (int i = 0; i < 3 && !rc; i++)
 		rc = take_matrix(o, l, i);

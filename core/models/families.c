@@ -319,6 +319,39 @@ static int read_gpt_oss(struct opening *o)
 	return rc < 0 ? rc : 0;
 }
 
+/* A list that repeats which layers have experts. */
+static int mlp_types(struct opening *o)
+{
+	const json_t *types = model_ask(o, o->config, "mlp_layer_types");
+
+	for (int32_t l = 0; json_array_size(types) > 0 && l < o->m->n_layers; l++) {
+		const char *is = json_string_value(json_array_get(types, (size_t)l));
+		const char *right = o->m->layer[l].ffn == SR_EXPERTS ? "sparse" : "dense";
+
+		if (!is || strcmp(is, right) != 0)
+			return model_fail(o, -ENOTSUP, "mlp_layer_types[%d] is %.40s; %s would be right for "
+			                  "first_k_dense_replace", l, is ? is : "no string", right);
+	}
+	return 0;
+}
+
+static int read_deepseek(struct opening *o)
+{
+	int rc = o->config ? model_must(o, "attention_bias", "false") : 0;
+
+	if (rc || (o->config && (rc = model_must(o, "rope_interleave", "true")) != 0) || (rc = mlp_types(o)) != 0)
+		return rc;
+	return model_latent_settings(o);
+}
+
+/* Its weights are not renormalized: what would be done if they were, programs do differently. */
+static int read_deepseek2(struct opening *o)
+{
+	int rc = o->config ? model_must(o, "norm_topk_prob", "false") : 0;
+
+	return rc ? rc : read_deepseek(o);
+}
+
 /* ---- the rows ----------------------------------------------------------------------------------- */
 
 #define GEMMA_DEFAULTS "\"tie_word_embeddings\":true,\"head_dim\":256,\"rms_norm_eps\":1e-6,"
@@ -328,6 +361,9 @@ static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_ta
 	gemma3[] = "{" GEMMA_DEFAULTS "\"query_pre_attn_scalar\":256,\"sliding_window\":4096,\"rope_theta\":1e6,"
 		"\"vocab_size\":262208,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
 		"\"max_position_embeddings\":131072}",
+	deepseek[] = "{\"norm_topk_prob\":true,\"topk_method\":\"noaux_tc\"}",
+	deepseek2[] = "{\"topk_method\":\"greedy\"}",
+	mistral4[] = "{\"norm_topk_prob\":true}",
 	llama4[] = "{\"interleave_moe_layer_step\":1,\"use_qk_norm\":true,\"attn_temperature_tuning\":true,"
 		"\"head_dim\":128}",
 	qwen3_next[] = "{\"head_dim\":256,\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":128,"
@@ -406,6 +442,15 @@ const struct model_family model_families[] = {
 	  .defaults = qwen3_next, .experts = &experts_qwen3_5, .read = read_qwen3_5 },
 	{ .class = "SeedOssForCausalLM", .type = "seed_oss", .gguf = "seed_oss", .has = UNTIED | MAY_FFN_BIAS | NO_O_BIAS | POST_IS_NORM2,
 	  .read = read_seed },
+	{ .class = "DeepseekV3ForCausalLM", .type = "deepseek_v3", .also = "kimi_k2", .gguf = "deepseek2",
+	  .has = UNTIED | LATENT | MAY_DRAFT, .pairs = true, .hf_pairs = true, .defaults = deepseek,
+	  .experts = &experts_deepseek, .read = read_deepseek },
+	{ .class = "DeepseekV2ForCausalLM", .type = "deepseek_v2", .has = UNTIED | LATENT, .hf_pairs = true,
+	  .defaults = deepseek2, .experts = &experts_deepseek2, .read = read_deepseek2 },
+	{ .class = "Glm4MoeLiteForCausalLM", .type = "glm4_moe_lite", .has = UNTIED | LATENT | MAY_DRAFT, .hf_pairs = true,
+	  .defaults = deepseek, .experts = &experts_deepseek, .read = read_deepseek },
+	{ .class = "Mistral4ForCausalLM", .type = "mistral4", .gguf = "mistral4", .has = UNTIED | LATENT, .pairs = true,
+	  .hf_pairs = true, .defaults = mistral4, .experts = &experts_mistral4, .read = read_deepseek },
 	{ .class = "Llama4ForCausalLM", .type = "llama4_text", .gguf = "llama4", .has = UNTIED | LLAMA4_NAMES,
 	  .windows = WINDOW_CHUNKS, .pairs = true, .hf_pairs = true, .defaults = llama4, .experts = &experts_llama4,
 	  .read = read_llama4 },
@@ -435,7 +480,8 @@ const struct model_family *model_family_find(const char *name, bool gguf)
 const struct model_family *model_family_of_type(const char *type)
 {
 	for (int i = 0; i < model_n_families; i++)
-		if (type && strcmp(model_families[i].type, type) == 0)
+		if (type && (strcmp(model_families[i].type, type) == 0 ||
+		             (model_families[i].also && strcmp(model_families[i].also, type) == 0)))
 			return &model_families[i];
 	return NULL;
 }

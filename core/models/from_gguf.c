@@ -158,7 +158,7 @@ static int gguf_rope(struct opening *o)
 {
 	const struct setting scaled = { "rope.scaling.factor", "" }, old_scaled = { "rope.scale_linear", "" };
 	struct sr_rope *r = &o->m->kind[0].rope;
-	int32_t head_dim = o->m->kind[0].head_dim;
+	int32_t head_dim = o->m->kind[0].head_dim - o->m->kind[0].latent;
 	bool by_length = gguf_tensor(o->g, "rope_factors_short.weight") != NULL;
 	int rc;
 

@@ -139,7 +139,7 @@ static int hf_family(struct opening *o)
 		return model_unknown_family(o, "text_config.model_type", type);
 	if (!o->family)
 		return model_unknown_family(o, "architectures[0]", arch);
-	if (type && strcmp(type, o->family->type) != 0)
+	if (type && strcmp(type, o->family->type) != 0 && (!o->family->also || strcmp(type, o->family->also) != 0))
 		return model_fail(o, -ENOTSUP, "model_type is %.60s, but architectures[0] is %s; %s would be right",
 		                  type, arch, o->family->type);
 	arch = o->outer ? o->family->class : arch;

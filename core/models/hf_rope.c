@@ -190,7 +190,7 @@ static int hf_dynamic(struct opening *o, const struct part *p, struct sr_rope *r
 static int rope_dims(struct opening *o, const struct part *p, int32_t *dims)
 {
 	float part = o->family->partial;
-	int32_t E = o->m->kind[0].head_dim;
+	int32_t E = o->m->kind[0].head_dim - o->m->kind[0].latent;
 	int rc;
 
 	*dims = E;

@@ -5,6 +5,7 @@
  *	kinds.c       which layers have a window, or another rope: kinds of attention
  *	experts.c     experts: their settings, where each one's matrices lie
  *	delta.c       layers with a state: their settings and tensors
+ *	latent.c      latent keys and values (DeepSeek): their sizes, where the matrices of each head lie
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
@@ -50,6 +51,9 @@ enum {
 	LLAMA4_NAMES = 1 << 22,        /* Hugging Face names of the feed-forward part differ */
 	O_GATE = 1 << 28,              /* a gate on what is attended: each head's behind its query, in q_proj */
 	DELTA = 1 << 29,               /* some layers have a state instead of keys and values */
+	LATENT = 1 << 23,              /* keys and values are latent: models/latent.c */
+	Q_RANK = 1 << 24,              /* .. and queries come from fewer elements, too */
+	NO_CHOICE = 1 << 25,           /* experts are chosen by their scores alone, other than the family's usually are */
 };
 
 /* Which layers look back at a window only, as transformers' classes have it: none; all, unless
@@ -80,17 +84,19 @@ enum {
 	X_RENORM = 1 << 1,             /* weights are divided by their sum, unless a setting says otherwise */
 	X_GGUF_RENORM = 1 << 8,        /* a GGUF does not have that setting */
 	X_ALL = 1 << 9,                /* all layers have experts, so files may name no other width */
+	X_METHOD = 1 << 10,            /* scoring_func and topk_method say how experts are chosen */
 	X_SCALED = 1 << 2, X_GROUPS = 1 << 3, X_CHOICE = 1 << 4, X_BIASES = 1 << 5, X_SHARED = 1 << 6, X_BEFORE = 1 << 7,
 };
 struct model_experts { enum sr_score score; unsigned has; const struct expert_names *names; };
 extern const struct model_experts experts_llama, experts_mixtral, experts_qwen2, experts_qwen3, experts_olmoe,
 	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie, experts_llama4,
-	experts_qwen3_next, experts_qwen3_5;
+	experts_qwen3_next, experts_qwen3_5, experts_deepseek, experts_deepseek2, experts_mistral4;
 
 struct opening;
 struct model_family {
 	const char *class;             /* config.json: architectures[0] */
 	const char *type;              /* config.json: model_type */
+	const char *also;              /* another one, or NULL */
 	const char *gguf;              /* general.architecture; NULL: its GGUF files bear another family's name */
 	unsigned has;                  /* UNTIED | .. */
 	enum windows windows;          /* where an architecture's GGUF has windows: WINDOW_ALL, WINDOW_SOME */
@@ -204,6 +210,11 @@ struct sr_tensor *model_delta_tensor(struct sr_layer *y, int i);
 /* Cut rows `from` .. `from` + n - 1 out of a fused matrix of `whole`. */
 int  model_cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
                     uint64_t n);
+/* latent.c: sizes of a kind with latent keys; the scale of yarn; the matrices of each head.  0 or -errno */
+int  model_latent_sizes(struct opening *o, struct sr_attn *kind);
+int  model_latent_settings(struct opening *o);
+int  model_take_latent(struct opening *o, int32_t l);
+struct sr_tensor *model_latent_tensor(struct sr_layer *y, int i); /* as model_expert_tensor() */
 
 int  model_open_gguf(struct opening *o);
 int  model_find_gguf(struct opening *o, const char *name, struct found_tensor *f); /* 0, 1 missing */

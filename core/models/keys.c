@@ -193,7 +193,7 @@ static const struct rule rope_rules[] = {
 	{ "original_max_position_embeddings", READ }, { "low_freq_factor", READ }, { "high_freq_factor", READ },
 	{ "beta_fast", READ }, { "beta_slow", READ }, { "attention_factor", READ }, { "attn_factor", READ },
 	{ "mscale", READ }, { "mscale_all_dim", READ }, { "truncate", READ }, { "finetuned", ANY },
-	{ "partial_rotary_factor", "1" }, { "extrapolation_factor", "1" }, { "apply_yarn_scaling", "true" },
+	{ "partial_rotary_factor", "1" }, { "max_position_embeddings", ANY }, { "extrapolation_factor", "1" }, { "apply_yarn_scaling", "true" },
 };
 
 static const struct rule quant_rules[] = {

@@ -62,7 +62,7 @@ const char *model_type_name(int32_t type)
 /* ---- the tensors of a model and their shapes ------------------------------------------------ */
 
 /* Q: of all query heads; KV: of all keys, or values; E: of one head. */
-enum spec_size { ONE, ZERO, sD, sQ, sKV, sE, sF, sV, sQK, sQKV, s2F, sH };
+enum spec_size { ONE, ZERO, sD, sQ, sKV, sE, sF, sV, sQK, sQKV, s2F, sH, sQR, sQB, sKA, sLatent, sO };
 
 /* A line counts if the model has all of `needs` and nothing of `lacks`.  `whole` > ONE: these are rows of a fused
  * matrix of so many, from row `from` on. */
@@ -87,13 +87,19 @@ static const struct tensor_spec whole_specs[] = {   /* Hugging Face: after "mode
 static const struct tensor_spec layer_specs[] = {   /* names after "blk.N." and "model.layers.N." */
 	{ "attn_norm.weight",   "input_layernorm.weight",    AT(norm1), ONE, sD, 0, NO_PRE_NORM, 0, 0 },
 	{ "attn_norm.bias",     "input_layernorm.bias",      AT(norm1_bias), ONE, sD, NORM_BIAS, NO_PRE_NORM, 0, 0 },
-	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),      sQ, sD, 0, FUSED_QKV | O_GATE, 0, 0 },
-	{ "attn_k.weight",      "self_attn.k_proj.weight",   AT(k),     sKV, sD, 0, FUSED_QKV, 0, 0 },
-	{ "attn_v.weight",      "self_attn.v_proj.weight",   AT(v),     sKV, sD, 0, FUSED_QKV, 0, 0 },
+	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),      sQ, sD, 0, FUSED_QKV | O_GATE | LATENT, 0, 0 },
+	{ "attn_k.weight",      "self_attn.k_proj.weight",   AT(k),     sKV, sD, 0, FUSED_QKV | LATENT, 0, 0 },
+	{ "attn_v.weight",      "self_attn.v_proj.weight",   AT(v),     sKV, sD, 0, FUSED_QKV | LATENT, 0, 0 },
 	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(q),      sQ, sD, FUSED_QKV, 0, sQKV, ZERO },
 	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(k),     sKV, sD, FUSED_QKV, 0, sQKV, sQ },
 	{ "attn_qkv.weight",    "self_attn.qkv_proj.weight", AT(v),     sKV, sD, FUSED_QKV, 0, sQKV, sQK },
-	{ "attn_output.weight", "self_attn.o_proj.weight",   AT(o),      sD, sQ, 0, 0, 0, 0 },
+	{ "attn_output.weight", "self_attn.o_proj.weight",   AT(o),      sD, sO, 0, 0, 0, 0 },
+	{ "attn_q_a.weight",    "self_attn.q_a_proj.weight", AT(q_a),   sQR, sD, Q_RANK, 0, 0, 0 },
+	{ "attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", AT(q_a_norm), ONE, sQR, Q_RANK, 0, 0, 0 },
+	{ "attn_q_b.weight",    "self_attn.q_b_proj.weight", AT(q),     sQB, sQR, Q_RANK, 0, 0, 0 },
+	{ "attn_q.weight",      "self_attn.q_proj.weight",   AT(q),     sQB, sD, LATENT, Q_RANK, 0, 0 },
+	{ "attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", AT(kv_a), sKA, sD, LATENT, 0, 0, 0 },
+	{ "attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", AT(kv_a_norm), ONE, sLatent, LATENT, 0, 0, 0 },
 	{ "attn_q.bias",        "self_attn.q_proj.bias",     AT(q_bias), ONE, sQ, QKV_BIAS, 0, 0, 0 },
 	{ "attn_k.bias",        "self_attn.k_proj.bias",     AT(k_bias), ONE, sKV, QKV_BIAS, 0, 0, 0 },
 	{ "attn_v.bias",        "self_attn.v_proj.bias",     AT(v_bias), ONE, sKV, QKV_BIAS, 0, 0, 0 },
@@ -143,7 +149,8 @@ static int32_t size_of(const struct sr_model *m, int32_t l, uint8_t size)
 	const int32_t q = kind->n_heads * kind->head_dim, kv = kind->n_kv_heads * kind->head_dim;
 	const int32_t d_ff = m->layer[l < 0 ? 0 : l].d_ff;
 	const int32_t of[] = { 1, 0, m->d_model, q, kv, kind->head_dim, d_ff, m->n_vocab, q + kv, q + 2 * kv, 2 * d_ff,
-	                       kind->n_heads };
+	                       kind->n_heads, kind->q_rank, kind->n_heads * (kind->q_dim + kind->head_dim - kind->latent),
+	                       kind->head_dim, kind->latent, kind->latent ? kind->n_heads * kind->v_dim : q };
 
 	return of[size];
 }
@@ -402,12 +409,14 @@ static void describe_types(struct opening *o)
 			if (counts(o, s))
 				count_type(count, tensor_at(l < 0 ? (void *)o->m : (void *)&o->m->layer[l], s));
 		}
-	for (int32_t l = 0; l < o->m->n_layers; l++)
+	for (int32_t l = 0; l < o->m->n_layers; l++) {
 		for (int i = 0; (t = model_expert_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
-	for (int32_t l = 0; l < o->m->n_layers; l++)
+		for (int i = 0; (t = model_latent_tensor(&o->m->layer[l], i)) != NULL; i++)
+			count_type(count, t);
 		for (int i = 0; (t = model_delta_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
+	}
 	qsort(count, MODEL_TYPES, sizeof(count[0]), cmp_count);
 	for (n = 0; n < MODEL_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
 		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
@@ -423,7 +432,7 @@ static int make_layers(struct opening *o)
 	if (!m->layer)
 		return model_no_memory(o);
 	for (int32_t l = 0; l < m->n_layers; l++)
-		m->layer[l] = (struct sr_layer){ .mixer = SR_ATTEND, .d_ff = m->d_ff,
+		m->layer[l] = (struct sr_layer){ .mixer = o->family->has & LATENT ? SR_LATENT : SR_ATTEND, .d_ff = m->d_ff,
 			.ffn = o->family->has & NO_GATE ? SR_PLAIN : SR_GATED,
 			.parallel = !!(o->family->has & ONE_NORM) };
 	return 0;
@@ -454,6 +463,8 @@ int model_take_tensors(struct opening *o)
 			rc = model_take_experts(o, l);
 	for (int32_t l = 0; o->has & (DELTA | O_GATE) && l < o->m->n_layers && !rc; l++)
 		rc = model_take_delta(o, l);
+	for (int32_t l = 0; o->has & LATENT && l < o->m->n_layers && !rc; l++)
+		rc = model_take_latent(o, l);
 	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
 	if (!rc && !o->dummy)
@@ -559,42 +570,16 @@ int model_need(struct opening *o, struct setting k, int rc)
 	return rc == 1 ? model_fail(o, -EINVAL, "%s is missing", key_name(o, k, buf, sizeof(buf))) : rc;
 }
 
-/* Read the sizes: required ones first, then those with a default. */
-int model_sizes(struct opening *o)
+/* Of KV heads, and the width of heads. */
+static int head_sizes(struct opening *o, struct sr_attn *kind)
 {
-#define AT(size) offsetof(struct sr_model, size)
-	static const struct { struct setting key; size_t at; int64_t max; } field[] = {
-		{ { "block_count", "num_hidden_layers" },            AT(n_layers), LAYERS_MAX },
-		{ { "embedding_length", "hidden_size" },             AT(d_model), 1 << 17 },
-		{ { "attention.head_count", "num_attention_heads" }, AT(kind[0].n_heads), 1 << 12 },
-		{ { "feed_forward_length", "intermediate_size" },    AT(d_ff), 1 << 19 },
-		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
-	};
-#undef AT
 	const struct setting heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
 	const struct setting width = { "attention.key_length", "head_dim" };
 	const struct setting width_v = { "attention.value_length", "v_head_dim" };
-	const bool layer_norm = o->family->has & LAYER_NORM;
-	const struct setting eps = { layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-	                             !layer_norm ? "rms_norm_eps" : json_object_get(o->config, "norm_eps")
-	                             ? "norm_eps" : "layer_norm_eps" };
-	const struct setting drafts = { "nextn_predict_layers", "num_nextn_predict_layers" };
-	struct sr_model *m = o->m;
-	struct sr_attn *kind = &m->kind[0];
+	const struct sr_model *m = o->m;
 	int32_t ev;
 	int rc;
 
-	for (unsigned i = 0; i < sizeof(field) / sizeof(*field); i++) {
-		rc = model_int(o, field[i].key, 1, field[i].max, (int32_t *)((char *)m + field[i].at));
-		if (rc == 1 && field[i].at == offsetof(struct sr_model, d_ff) && o->family->experts && o->family->experts->has & X_ALL)
-			rc = 0;                /* it will be the experts' */
-		if ((rc = model_need(o, field[i].key, rc)) != 0)
-			return rc;
-	}
-	if (o->family->has & MAY_DRAFT && (rc = model_int(o, drafts, 0, m->n_layers - 1, &o->n_drafts)) < 0)
-		return rc;
-	if (o->g) /* there they are counted as layers */
-		m->n_layers -= o->n_drafts;
 	kind->n_kv_heads = kind->n_heads;
 	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &kind->n_kv_heads)) < 0)
 		return rc;
@@ -620,9 +605,47 @@ int model_sizes(struct opening *o)
 	if (kind->head_dim % 2 || kind->head_dim > 1024)
 		return model_fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible",
 		                  kind->head_dim);
+	kind->scale = 1 / sqrtf((float)kind->head_dim);
+	return 0;
+}
+
+/* Read the sizes: required ones first, then those with a default. */
+int model_sizes(struct opening *o)
+{
+#define AT(size) offsetof(struct sr_model, size)
+	static const struct { struct setting key; size_t at; int64_t max; } field[] = {
+		{ { "block_count", "num_hidden_layers" },            AT(n_layers), LAYERS_MAX },
+		{ { "embedding_length", "hidden_size" },             AT(d_model), 1 << 17 },
+		{ { "attention.head_count", "num_attention_heads" }, AT(kind[0].n_heads), 1 << 12 },
+		{ { "feed_forward_length", "intermediate_size" },    AT(d_ff), 1 << 19 },
+		{ { "context_length", "max_position_embeddings" },   AT(context), 1 << 28 },
+	};
+#undef AT
+	const bool layer_norm = o->family->has & LAYER_NORM;
+	const struct setting eps = { layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+	                             !layer_norm ? "rms_norm_eps" : json_object_get(o->config, "norm_eps")
+	                             ? "norm_eps" : "layer_norm_eps" };
+	const struct setting drafts = { "nextn_predict_layers", "num_nextn_predict_layers" };
+	struct sr_model *m = o->m;
+	struct sr_attn *kind = &m->kind[0];
+	int rc;
+
+	for (unsigned i = 0; i < sizeof(field) / sizeof(*field); i++) {
+		rc = model_int(o, field[i].key, 1, field[i].max, (int32_t *)((char *)m + field[i].at));
+		if (rc == 1 && field[i].at == offsetof(struct sr_model, d_ff) && o->family->experts && o->family->experts->has & X_ALL)
+			rc = 0;                /* it will be the experts' */
+		if ((rc = model_need(o, field[i].key, rc)) != 0)
+			return rc;
+	}
+	if (o->family->has & MAY_DRAFT && (rc = model_int(o, drafts, 0, m->n_layers - 1, &o->n_drafts)) < 0)
+		return rc;
+	if (o->g) /* there they are counted as layers */
+		m->n_layers -= o->n_drafts;
+	rc = o->family->has & LATENT ? model_latent_sizes(o, kind) : head_sizes(o, kind);
+	if (rc)
+		return rc;
 	if ((rc = model_need(o, eps, model_float(o, eps, 1e-12, 0.1, &m->eps))) != 0)
 		return rc;
-	kind->scale = 1 / sqrtf((float)kind->head_dim);
 	m->n_kinds = 1;
 	m->embed_scale = 1;
 	m->norm_kind = layer_norm ? SR_LAYER : SR_RMS;
@@ -749,6 +772,13 @@ void model_serve(struct model *md, int32_t context)
 	}
 }
 
+/* Of several: its name, and where each lies. */
+static void free_tensor(struct sr_tensor *t)
+{
+	free((void *)(uintptr_t)t->name);
+	free((void *)(uintptr_t)t->each);
+}
+
 void model_close(struct model *md)
 {
 	if (!md)
@@ -762,16 +792,16 @@ void model_close(struct model *md)
 			t->name = NULL;                /* several lines may be of one field */
 		}
 	free(md->names);
-	for (int32_t l = 0; md->m.layer && l < md->m.n_layers; l++)
-		for (int i = 0; model_expert_tensor(&md->m.layer[l], i); i++) {
-			struct sr_tensor *t = model_expert_tensor(&md->m.layer[l], i);
+	for (int32_t l = 0; md->m.layer && l < md->m.n_layers; l++) {
+		struct sr_tensor *t;
 
-			free((void *)(uintptr_t)t->name);
-			free((void *)(uintptr_t)t->each);
-		}
-	for (int32_t l = 0; md->m.layer && l < md->m.n_layers; l++)
-		for (int i = 0; model_delta_tensor(&md->m.layer[l], i); i++)
-			free((void *)(uintptr_t)model_delta_tensor(&md->m.layer[l], i)->name);
+		for (int i = 0; (t = model_expert_tensor(&md->m.layer[l], i)) != NULL; i++)
+			free_tensor(t);
+		for (int i = 0; (t = model_latent_tensor(&md->m.layer[l], i)) != NULL; i++)
+			free_tensor(t);
+		for (int i = 0; (t = model_delta_tensor(&md->m.layer[l], i)) != NULL; i++)
+			free_tensor(t);
+	}
 	free(md->m.layer);
 	free(md->divisor[0]);
 	free(md->divisor[1]);

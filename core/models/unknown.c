@@ -8,7 +8,6 @@
 
 /* Settings whose presence, above 0, shows a mechanism that no back end has. */
 static const struct { const char *hf, *gguf, *what; } lacking[] = {
-	{ "kv_lora_rank", "attention.kv_lora_rank", "keys and values that are kept latent" },
 	{ "mamba_d_state", "ssm.state_size", "layers with a state instead of keys and values" },
 	{ "ssm_state_size", "ssm.state_size", "layers with a state instead of keys and values" },
 	{ "conv_L_cache", "shortconv.l_cache", "layers of short convolutions" },

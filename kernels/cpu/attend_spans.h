@@ -6,6 +6,17 @@
 #ifndef KERNELS_CPU_ATTEND_SPANS_H
 #define KERNELS_CPU_ATTEND_SPANS_H
 
+/* Latent: the unit's values out of its keys. */
+static __attribute__((noinline)) void turn(struct attend_tile *t)
+{
+	size_t bytes = kvblock_turned(t->width) / UNIT_BLOCKS;
+
+	for (int32_t b = 0; b < t->blocks; b++) {
+		kvblock_turn(t->width, t->block[b] + t->a->k_off, t->a->turned + (size_t)b * bytes);
+		t->value[b] = t->a->turned + (size_t)b * bytes;
+	}
+}
+
 /* Positions from .. to, all of one span. */
 INLINE void walk(const int rows, const int kv, struct attend_tile *t, int32_t from, int32_t to)
 {
@@ -13,9 +24,13 @@ INLINE void walk(const int rows, const int kv, struct attend_tile *t, int32_t fr
 		int32_t last = to - t->base < UNIT ? to - t->base : UNIT - 1;
 
 		t->blocks = last / KERN_BLOCK + 1;
-		for (int32_t b = 0; b < t->blocks; b++)
+		for (int32_t b = 0; b < t->blocks; b++) {
 			t->block[b] = t->a->kv +
 				(size_t)t->a->table[t->base / KERN_BLOCK + b] * t->a->block_stride;
+			t->value[b] = t->block[b] + t->a->v_off;
+		}
+		if (t->a->latent)
+			turn(t);
 		scores(rows, kv, t);
 		for (int r = 0; r < rows; r++)
 			weigh(kv, t, r);
@@ -36,7 +51,7 @@ static __attribute__((noinline)) void walk_i8(int32_t rows, struct attend_tile *
 /* All spans of a tile's rows, one after the other. */
 static void all_spans(int32_t kv_type, int32_t rows, struct attend_tile *t)
 {
-	const size_t part = kern_part(t->a->head_dim);
+	const size_t part = kern_part(t->width);
 	const int32_t first = t->from[0] / KERN_SPAN, last = t->to[rows - 1] / KERN_SPAN;
 
 	for (int32_t span = first; span <= last; span++) {
@@ -51,7 +66,7 @@ static void all_spans(int32_t kv_type, int32_t rows, struct attend_tile *t)
 
 			end_span(t, r, span > first ? t->part : older);
 			if (span > first)
-				kern_join(older, t->part, t->a->head_dim);
+				kern_join(older, t->part, t->width);
 		}
 	}
 	for (int32_t r = 0; r < rows; r++)

@@ -14,6 +14,7 @@
 
 struct attend_tile {
 	const struct kern_attend *a;
+	int32_t width;                 /* of a value: kern_values() */
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	const float *q[ROWS];          /* [E] */
 	uint32_t *pairs;               /* [ROWS][E/2] q as pairs of int16 */
@@ -28,7 +29,7 @@ struct attend_tile {
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
-	const uint8_t *block[UNIT_BLOCKS];
+	const uint8_t *block[UNIT_BLOCKS], *value[UNIT_BLOCKS]; /* where its values begin */
 	float weight[ROWS][UNIT] __attribute__((aligned(64))); /* scores before */
 	uint32_t weight_pairs[ROWS][UNIT / 2] __attribute__((aligned(64))); /* of int16 */
 	float w_scale[ROWS];           /* of the pairs */
@@ -131,7 +132,7 @@ static inline void weigh_int(struct attend_tile *t, int r)
 	float *w = t->weight[r];
 
 	for (int32_t i = 0; i < 16 * t->blocks; i += 8) {
-		const float *scale = (const float *)(const void *)(t->block[i / 16] + t->a->v_off) + i % 16;
+		const float *scale = (const float *)(const void *)t->value[i / 16] + i % 16;
 		__m256 v = _mm256_mul_ps(_mm256_load_ps(w + i), _mm256_load_ps(scale));
 
 		most = _mm256_max_ps(most, v);
@@ -182,7 +183,7 @@ static inline void weigh(const int kv, struct attend_tile *t, int r)
 /* Elements e .. e + 15 of all rows' sums. */
 INLINE void value_line(const int rows, struct attend_tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->head_dim;
+	const size_t E = (size_t)t->width;
 	float *at = t->sum + e;
 	__m256 sum[ROWS][2];
 
@@ -193,7 +194,7 @@ INLINE void value_line(const int rows, struct attend_tile *t, int32_t e)
 			sum[r][i] = _mm256_mul_ps(_mm256_load_ps(at + (size_t)r * E + 8 * i),
 			                          _mm256_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
-		const uint8_t *v = t->block[j / 8] + t->a->v_off + ((size_t)(j % 8) * E + (size_t)e) * 4;
+		const uint8_t *v = t->value[j / 8] + ((size_t)(j % 8) * E + (size_t)e) * 4;
 		__m256i low = load256(v), high = load256(v + 32);
 		__m256 a0 = low_bf16(low), a1 = low_bf16(high), b0 = high_bf16(low), b1 = high_bf16(high);
 
@@ -215,14 +216,14 @@ INLINE void value_line(const int rows, struct attend_tile *t, int32_t e)
 
 INLINE void value_line_i8(const int rows, struct attend_tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->head_dim;
+	const size_t E = (size_t)t->width;
 	__m256i sum[ROWS][2];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		sum[r][0] = sum[r][1] = _mm256_setzero_si256();
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
-		const uint8_t *v = t->block[j / 8] + t->a->v_off;
+		const uint8_t *v = t->value[j / 8];
 		size_t at = ((size_t)(j % 8) * E + (size_t)e) / 8;
 		__m256i low = pairs_at(v, at), high = pairs_at(v, at + 1);
 
@@ -250,8 +251,8 @@ static void begin_span(struct attend_tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm256_setzero_ps();
-	for (int32_t e = 0; e < t->a->head_dim; e += 8)
-		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->a->head_dim + (size_t)e], _mm256_setzero_ps());
+	for (int32_t e = 0; e < t->width; e += 8)
+		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->width + (size_t)e], _mm256_setzero_ps());
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
@@ -259,7 +260,7 @@ static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = sum256(t->total[r]);
-	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->width, (size_t)t->width * sizeof(float));
 }
 
 INLINE void scores(const int rows, const int kv, struct attend_tile *t)
@@ -270,7 +271,7 @@ INLINE void scores(const int rows, const int kv, struct attend_tile *t)
 
 INLINE void values(const int rows, const int kv, struct attend_tile *t)
 {
-	for (int32_t e = 0; e < t->a->head_dim; e += 16)
+	for (int32_t e = 0; e < t->width; e += 16)
 		(kv == SR_KV_I8 ? value_line_i8 : value_line)(rows, t, e);
 }
 
@@ -303,14 +304,14 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 	t->to[r] = a->first + query;
 	t->from[r] = kern_from(a->window, a->chunk, t->to[r]);
 	t->sink[r] = a->sink ? a->sink + head : NULL;
-	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
+	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)t->width;
 	if (kv_type == SR_KV_I8)
 		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
 }
 
 static void end_row(struct attend_tile *t, int r, bool joined)
 {
-	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
+	size_t E = (size_t)t->width, part = kern_part(t->width);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
 	float max = joined ? t->older[(size_t)r * part] : t->max[r];
 	float total = joined ? t->older[(size_t)r * part + 1] : sum256(t->total[r]);
@@ -325,7 +326,7 @@ static void end_row(struct attend_tile *t, int r, bool joined)
 void avx2_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	float *pairs = a->scratch + (size_t)a->head_dim * ROWS, *older = pairs + (size_t)a->head_dim / 2 * ROWS;
-	struct attend_tile t = { .a = a, .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
+	struct attend_tile t = { .a = a, .width = kern_values(a), .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
 		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);

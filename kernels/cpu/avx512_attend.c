@@ -21,6 +21,7 @@
 
 struct attend_tile {
 	const struct kern_attend *a;
+	int32_t width;                 /* of a value: kern_values() */
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
 	uint32_t *q;                   /* [ROWS][E/2] pairs of bf16 or int16 */
 	float q_scale[ROWS];           /* of int16 ones */
@@ -34,7 +35,7 @@ struct attend_tile {
 
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
-	const uint8_t *block[UNIT_BLOCKS];
+	const uint8_t *block[UNIT_BLOCKS], *value[UNIT_BLOCKS]; /* where its values begin */
 	float score[ROWS][UNIT] __attribute__((aligned(64)));
 	uint32_t weight[ROWS][UNIT / 2] __attribute__((aligned(64))); /* pairs of bf16 or int16 */
 	float w_scale[ROWS];           /* of int16 ones */
@@ -137,7 +138,7 @@ static inline void weigh_int(struct attend_tile *t, int r, __m512 *w)
 
 	for (int32_t b = 0; b < t->blocks; b++) {
 		w[b] = _mm512_mul_ps(w[b], _mm512_load_ps((const float *)(const void *)
-			(t->block[b] + t->a->v_off)));
+			t->value[b]));
 		most = _mm512_max_ps(most, w[b]);
 	}
 	t->w_scale[r] = _mm512_reduce_max_ps(most) / KV_MOST;
@@ -187,7 +188,7 @@ static inline void weigh(const int kv, struct attend_tile *t, int r)
 /* Elements e .. e + 16 * n of all rows' sums. */
 INLINE void value_lines(const int rows, const int kv, const int n, struct attend_tile *t, int32_t e)
 {
-	const size_t E = (size_t)t->a->head_dim;
+	const size_t E = (size_t)t->width;
 	float *at = t->sum + e;
 	__m512 sum[ROWS][4], old;
 
@@ -199,7 +200,7 @@ INLINE void value_lines(const int rows, const int kv, const int n, struct attend
 				: _mm512_mul_ps(_mm512_load_ps(at + (size_t)r * E + 16 * i),
 				                _mm512_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
-		const uint8_t *v = t->block[j / 8] + t->a->v_off;
+		const uint8_t *v = t->value[j / 8];
 		__m512i line[4];
 
 		UNROLL
@@ -230,9 +231,9 @@ INLINE void values(const int rows, const int kv, struct attend_tile *t)
 	const int wide = rows <= 4 ? 4 : 2;
 	int32_t e = 0;
 
-	for (; e + 16 * wide <= t->a->head_dim; e += 16 * wide)
+	for (; e + 16 * wide <= t->width; e += 16 * wide)
 		value_lines(rows, kv, wide, t, e);
-	for (; e < t->a->head_dim; e += 16)
+	for (; e < t->width; e += 16)
 		value_lines(rows, kv, 1, t, e);
 }
 
@@ -242,8 +243,8 @@ static void begin_span(struct attend_tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
 	t->total[r] = _mm512_setzero_ps();
-	for (int32_t e = 0; e < t->a->head_dim; e += 16)
-		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->a->head_dim + (size_t)e], _mm512_setzero_ps());
+	for (int32_t e = 0; e < t->width; e += 16)
+		_mm512_store_ps(&t->sum[(size_t)r * (size_t)t->width + (size_t)e], _mm512_setzero_ps());
 }
 
 /* Row r's sums over the span, in the form of kern_join(). */
@@ -251,7 +252,7 @@ static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
 	part[1] = _mm512_reduce_add_ps(t->total[r]);
-	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->a->head_dim, (size_t)t->a->head_dim * sizeof(float));
+	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->width, (size_t)t->width * sizeof(float));
 }
 
 static void query_bf16(const float *q, int32_t E, uint32_t *to)
@@ -286,7 +287,7 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 	t->to[r] = a->first + query;
 	t->from[r] = kern_from(a->window, a->chunk, t->to[r]);
 	t->sink[r] = a->sink ? a->sink + head : NULL;
-	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)a->head_dim;
+	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)t->width;
 	if (kv_type == SR_KV_BF16)
 		query_bf16(q, a->head_dim, to);
 	else
@@ -295,7 +296,7 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 
 static void end_row(struct attend_tile *t, int r, bool joined)
 {
-	size_t E = (size_t)t->a->head_dim, part = kern_part(t->a->head_dim);
+	size_t E = (size_t)t->width, part = kern_part(t->width);
 	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
 	float max = joined ? t->older[(size_t)r * part] : t->max[r];
 	float total = joined ? t->older[(size_t)r * part + 1] : _mm512_reduce_add_ps(t->total[r]);
@@ -310,7 +311,7 @@ static void end_row(struct attend_tile *t, int r, bool joined)
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
 	float *q = a->scratch + (size_t)a->head_dim * ROWS, *older = q + (size_t)a->head_dim / 2 * ROWS;
-	struct attend_tile t = { .a = a, .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
+	struct attend_tile t = { .a = a, .width = kern_values(a), .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
 		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);

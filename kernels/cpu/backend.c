@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cpu.h"
+#include "kvblock.h"
 #include "kernels/refuse.h"
 #include "kernels/share.h"
 #include "kernels/shared.h"
@@ -44,6 +45,7 @@ struct toucher {
 
 #define LINE 64                 /* bytes of a cache line: where each piece of memory begins */
 #define PAGE 4096
+#define LATENT_PARTS ((size_t)64 << 20)  /* bytes of sums by span of many heads with one KV head */
 
 static int32_t slice_tokens(const struct sr_backend *b)
 {
@@ -74,6 +76,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 			d->tiles[f] = cut(c, m->experts.n ? SOLO * (size_t)m->experts.top : 1,
 				b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
 	experts_lay(b, d, c, (size_t)slice_tokens(b));
+	d->turned = kind->latent ? cut(c, kvblock_turned(kind->latent), 1) : NULL;
 	d->attend = cut(c, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim),
 		sizeof(float));
 	d->sample.work = cut(c, V + 3, sizeof(float));
@@ -91,7 +94,7 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
 	struct cutter c = { base, 0, LINE }, far = { base && b->lim.shared ? b->lim.shared->data : NULL, 0, LINE };
-	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE;
+	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE, part;
 	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
 
 	for (int p = P_X; p <= P_LOGITS; p++)
@@ -113,8 +116,11 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 	}
 	b->max_split = (4 * b->n_threads - 1) / kind->n_kv_heads;
 	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
-	b->parts = cut(&c, (size_t)b->max_split * (size_t)b->n_spans * (size_t)kind->n_heads,
-		kern_part(kind->head_dim) * sizeof(float));
+	part = (size_t)b->n_spans * (size_t)kind->n_heads * kern_part(kind->latent ? kind->latent : kind->head_dim) *
+		sizeof(float);
+	if (kind->latent && b->max_split > 1 && (size_t)b->max_split * part > LATENT_PARTS)
+		b->max_split = part < LATENT_PARTS ? (int32_t)(LATENT_PARTS / part) : 1;
+	b->parts = cut(&c, (size_t)b->max_split, part);
 	b->slice = cut(&c, 1, sizeof(*b->slice));
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
@@ -177,9 +183,12 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 {
 	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
 
-	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > HEAD_MAX)
+	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > (m->kind[0].latent ? LATENT_MAX : HEAD_MAX))
 		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
-			"a multiple of 16 up to 512, the heads a multiple of the KV heads", H, G, E);
+			"a multiple of 16 up to 512 (latent keys: 1024), the heads a multiple of the KV heads", H, G, E);
+	if (m->kind[0].latent % 16 || (m->kind[0].latent && lim->kv_type == SR_KV_I8))
+		return refuse(-ENOTSUP, err, errlen, "latent keys of %d elements in a cache of %s: a multiple of 16 in "
+			"bfloat16 (auto) is supported", m->kind[0].latent, lim->kv_type == SR_KV_I8 ? "int8" : "bfloat16");
 	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
 		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from",
 			m->n_vocab);
@@ -278,7 +287,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	for (int i = 0; i < b->n_threads; i++)
 		b->dev[i] = (struct dev){ .b = b, .i = i };
 	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
-	b->kv_layer = 2 * b->kv_half * (size_t)m->kind[0].n_kv_heads;
+	b->kv_layer = (m->kind[0].latent ? 1 : 2) * b->kv_half * (size_t)m->kind[0].n_kv_heads;
 	b->kv_block = b->kv_layer * (size_t)layers;
 	for (int32_t i = 0; i < m->n_layers; i++)
 		b->n_state_layers += m->layer[i].mixer == SR_DELTA;

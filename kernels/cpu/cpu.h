@@ -41,6 +41,7 @@
 #define PARTS  6                 /* most tensors stacked into one weight */
 #define HEAD_MAX 512             /* widest head */
 #define CONV_MAX 8               /* most inputs of a convolution */
+#define LATENT_MAX 1024          /* widest latent key */
 
 struct part {
 	int32_t type, n, n_blocks;   /* as stored; outputs; ceil(n / KERN_COLS) */
@@ -132,6 +133,7 @@ struct dev {
 	uint8_t *tiles[N_FORMS];     /* solo: one tile each; with experts up to SOLO * top */
 	struct routing routing;
 	float   *attend;             /* scratch of kern.attend */
+	uint8_t *turned;             /* and of latent values */
 	float   *row;                /* [d_model] or [head_dim], the longer */
 	struct sample_scratch sample;
 };
@@ -217,6 +219,9 @@ void experts_combine(struct dev *d, const struct sr_experts *x, int shared, cons
 /* Scratch of one thread, or of all (d NULL); most tiles of a slice of T tokens. */
 void experts_lay(struct sr_backend *b, struct dev *d, struct cutter *c, size_t T);
 size_t experts_tiles(const struct sr_backend *b, size_t T);
+/* Of latent keys: a norm of the first part of a row; a matrix for each head. */
+void latent_norm(struct dev *d, enum place p, const struct weight *w, float eps, int T);
+void latent_heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T);
 
 /* memory.c */
 /* Zeroed address space, aligned to 2 MiB, backed by pages when touched.  NULL: no memory. */

@@ -1,4 +1,5 @@
-/* experts.c - the verbs of experts over one slice, on every thread of the team at once.  share.h and the
+/* experts.c - the verbs of many small matrices, of experts and of the heads of latent keys, over one slice, on every
+ * thread of the team at once.  share.h and the
  * head of ops.c say how threads divide them.
  *
  * route() orders the rows of a slice by expert: row r of GU, ACT and OUT is one expert of one token.  So
@@ -294,5 +295,42 @@ void experts_combine(struct dev *d, const struct sr_experts *x, int shared, cons
 		}
 		for (size_t i = from; i < to; i++)
 			z[i] = shared ? sum[i] + by * z[i] : sum[i];
+	}
+}
+
+/* ---- a matrix for each head -------------------------------------------------------------------------- */
+
+void latent_norm(struct dev *d, enum place p, const struct weight *w, float eps, int T)
+{
+	struct range r = deal(T, d);
+
+	enter(d, bit(p), bit(p));
+	for (int32_t t = r.from; t < r.to; t++)
+		d->b->k->norm(row_of(d, p, t, SOLO + 1), w->vec, eps, w->k, row_of(d, p, t, SOLO + 1));
+}
+
+/* With few rows each thread has its columns of all heads, which it streams; with many it has rows, and multiplies
+ * them with all columns.  Tiles are a thread's own, so nobody waits between heads. */
+void latent_heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T)
+{
+	bool solo = T <= SOLO;
+	struct range r = solo ? (struct range){ 0, 1 } : deal((T + KERN_TILE - 1) / KERN_TILE, d);
+	size_t from_ld = (size_t)d->b->shape.width[x], to_ld = (size_t)d->b->shape.width[y];
+
+	enter(d, bit(x), bit(y));
+	for (int32_t tile = r.from; tile < r.to; tile++) {
+		int32_t t = tile * KERN_TILE, n = T - t < KERN_TILE ? T - t : KERN_TILE;
+
+		for (int32_t h = 0; h < w->count; h++) {
+			const float *from = row_of(d, x, t, SOLO + 1) + (size_t)h * (size_t)x_step;
+			float *to = row_of(d, y, t, SOLO + 1) + (size_t)h * (size_t)y_step;
+			const struct part *q = &w->part[0];
+			struct kern_rows rows = tiles_of(d, q->form, w->k, (struct row_run){ .n = n }, true);
+
+			d->b->k->make_rows(&rows, from, from_ld, 0, 1);
+			ops_multiply_part(d, w, 0, h, solo ? deal(q->n_blocks, d) : (struct range){ 0, q->n_blocks }, to, to_ld,
+			              &rows, NULL);
+		}
+		ops_breathe(d);
 	}
 }

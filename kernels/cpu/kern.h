@@ -45,11 +45,13 @@ struct kern_rows {
 /* Queries of one sequence against its paged KV cache, one KV head of one layer. */
 struct kern_attend {
 	const float *q;               /* [n][ld_q], rotated: head h of this group at q + t*ld_q + h*head_dim */
-	float       *out;             /* [n][ld_out], heads likewise */
+	float       *out;             /* [n][ld_out], heads likewise, each kern_values() wide */
 	size_t   ld_q, ld_out;        /* in floats */
 	int32_t  n;                   /* queries, positions first .. first+n-1 */
 	int32_t  heads;               /* query heads per KV head */
 	int32_t  head_dim;            /* a multiple of 16 */
+	int32_t  latent;              /* 0, or: values are the first so many elements of keys, a multiple of 16 */
+	uint8_t *turned;              /* latent: room for the values of a unit, kvblock_turned(latent) bytes; or NULL */
 	int32_t  first;               /* position of query 0; its K,V are already stored */
 	int32_t  window, chunk;       /* where a query begins to read: kern_from() */
 	const float *sink;            /* NULL, or [heads]: see kern_share() */
@@ -57,11 +59,11 @@ struct kern_attend {
 	const int32_t *table;         /* block ids of the sequence */
 	const uint8_t *kv;            /* the pool: block b begins at kv + b * block_stride */
 	size_t   block_stride;        /* bytes */
-	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head */
+	size_t   k_off, v_off;        /* bytes from a block's start to K and V of this layer and head; latent: alike */
 	float   *scratch;             /* kern.attend_scratch(n, heads, head_dim) floats, 64-byte aligned */
 	/* NULL, or: read only span `span`, the KERN_SPAN positions from span * KERN_SPAN on, and do
 	 * not write out.  Head h of query t is row t * heads + h; its sums go to part + row * ld_part,
-	 * kern_part(head_dim) floats each, for kern_join(). */
+	 * kern_part(kern_values()) floats each, for kern_join(). */
 	float   *part;
 	size_t   ld_part;
 	int32_t  span;
@@ -119,6 +121,12 @@ static inline void kern_delta_rule(const struct kern_delta *a)
 		for (int32_t t = 0; t < a->n; t++)
 			kern_delta_token(a, t, block, t ? to : (const kern_lanes *)(a->from + at), to);
 	}
+}
+
+/* Elements of a value, and of a head's sum. */
+static inline int32_t kern_values(const struct kern_attend *a)
+{
+	return a->latent ? a->latent : a->head_dim;
 }
 
 /* A row's sum over some spans: the largest score, the sum of weights relative to it, 14 floats unused,
@@ -194,7 +202,7 @@ struct kern {
 	size_t (*kv_bytes)(int32_t kv_type, int32_t head_dim);
 	/* Store one token's k[head_dim], v[head_dim] at place `at` (0 .. 15) of a block's K and V areas,
 	 * values that are not finite as finite ones.  The pool must begin zeroed: then a masked token adds
-	 * exactly 0, whatever is stored there. */
+	 * exactly 0, whatever is stored there.  v NULL: keys alone, which are values, too. */
 	void (*kv_store)(int32_t kv_type, int32_t head_dim, int32_t at, const float *k, const float *v,
 	                 uint8_t *k_area, uint8_t *v_area);
 	size_t (*attend_scratch)(int32_t n, int32_t heads, int32_t head_dim);

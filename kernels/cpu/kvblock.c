@@ -56,19 +56,40 @@ void kvblock_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const
 		store_i8(E, at, k, k_area, q);
 		for (int32_t e = 0; e < E; e++)
 			ki[kv_k_at(e, at)] = q[e];
-		store_i8(E, at, v, v_area, q);
-		for (int32_t e = 0; e < E; e++)
+		if (v)
+			store_i8(E, at, v, v_area, q);
+		for (int32_t e = 0; v && e < E; e++)
 			vi[kv_v_at(E, e, at)] = q[e];
 		return;
 	}
 	for (int32_t e = 0; kv_type == SR_KV_F32 && e < E; e++) {
 		((float *)(void *)k_area)[kv_k_at(e, at)] = finite_of(k[e]);
-		((float *)(void *)v_area)[kv_v_at(E, e, at)] = finite_of(v[e]);
+		if (v)
+			((float *)(void *)v_area)[kv_v_at(E, e, at)] = finite_of(v[e]);
 	}
 	for (int32_t e = 0; kv_type == SR_KV_BF16 && e < E; e++) {
 		kd[kv_k_at(e, at)] = stored(k[e]);
-		vd[kv_v_at(E, e, at)] = stored(v[e]);
+		if (v)
+			vd[kv_v_at(E, e, at)] = stored(v[e]);
 	}
+}
+
+/* Eight bytes of a key line are elements 2i, 2i+1 of two tokens; those of a value line two tokens' element 2i,
+ * then 2i+1.  So the two in the middle change places, and rows of eight become columns. */
+void kvblock_turn(int32_t Ev, const uint8_t *k_area, uint8_t *v_area)
+{
+	const uint64_t *from = (const uint64_t *)(const void *)k_area;
+	uint64_t *to = (uint64_t *)(void *)v_area;
+	size_t pairs = (size_t)Ev / 2;
+
+	for (size_t i = 0; i < pairs; i += 8)
+		for (size_t j = 0; j < KERN_BLOCK / 2; j++)
+			for (size_t n = i; n < i + 8; n++) {
+				uint64_t x = from[n * (KERN_BLOCK / 2) + j];
+
+				to[j * pairs + n] = (x & 0xffff00000000ffff) | (x >> 16 & 0xffff0000) |
+				                    (x & 0xffff0000) << 16;
+			}
 }
 
 void kern_join(float *older, const float *part, int32_t E)

@@ -62,6 +62,10 @@ static inline float kv_value(int32_t kv_type, const uint8_t *area, size_t at, in
 /* The largest magnitude of queries and weights of 16 bits. */
 #define KV_MOST 32767.0f
 
+/* Latent values: the first Ev elements of the keys of a block, in the order of V; bf16 alone. */
+static inline size_t kvblock_turned(int32_t Ev) { return (size_t)Ev * UNIT * 2; }
+void kvblock_turn(int32_t Ev, const uint8_t *k_area, uint8_t *v_area);
+
 size_t kvblock_bytes(int32_t kv_type, int32_t E);
 void   kvblock_store(int32_t kv_type, int32_t E, int32_t at, const float *k, const float *v,
                      uint8_t *k_area, uint8_t *v_area);

@@ -391,7 +391,7 @@ void lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, cons
                     uint8_t *k_area, uint8_t *v_area)
 {
 	uint32_t *kd = (uint32_t *)(void *)k_area;
-	uint8_t *vd = v_area + (size_t)(at / 2) * (size_t)E * 4;
+	uint8_t *vd;
 
 	if (kv_type != SR_KV_BF16) {
 		kvblock_store(kv_type, E, at, k, v, k_area, v_area);
@@ -407,6 +407,9 @@ void lanes_kv_store(int32_t kv_type, int32_t E, int32_t at, const float *k, cons
 		for (int32_t i = 0; i < 8; i++)
 			kd[(e / 2 + i) * KERN_BLOCK + at] = pair[i];
 	}
+	if (!v)
+		return;
+	vd = v_area + (size_t)(at / 2) * (size_t)E * 4;
 	for (int32_t e = 0; e < E; e += 8) {      /* one half of a dword of two tokens */
 		__m256i *to = (__m256i *)(void *)(vd + 4 * (size_t)e), old = _mm256_load_si256(to);
 		__m256i new = to_bf16(bounded(_mm256_loadu_ps(v + e)));

@@ -214,26 +214,32 @@ static void multiply_run(struct dev *d, const struct weight *w, const struct par
 	}
 }
 
+void ops_multiply_part(struct dev *d, const struct weight *w, int p, int32_t expert, struct range all, float *to,
+                       size_t ld, const struct kern_rows *x, const float *bias)
+{
+	const struct part *q = &w->part[p];
+	int threads = d->b->n_threads, i = all.from < all.to ? block_owner(q->n_blocks, all.from, threads) : 0;
+
+	for (int32_t b = all.from, end; b < all.to; b = end, i++) {
+		end = block_from(q->n_blocks, i + 1, threads);
+		end = end < all.to ? end : all.to;
+		multiply_run(d, w, q, (struct range){ b, end }, weight_block(w, p, expert, b, i, threads), to, ld, x,
+		             bias);
+	}
+}
+
 /* This thread's blocks of each part: those in its own arena, and those of threads that rest. */
 void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct row_run run, bool solo)
 {
 	const float *bias = w->bias ? w->bias + (size_t)run.expert * (size_t)w->n : NULL;
 	size_t ld = stride_of(d, y, w->n);
 	float *to = d->b->place[y] + (size_t)run.from * ld + d->b->first[y];
-	int threads = d->b->n_threads;
 
 	for (int p = 0; p < w->n_parts; p++) {
 		const struct part *q = &w->part[p];
 		const struct kern_rows x = tiles_of(d, q->form, w->k, run, solo);
-		struct range all = deal(q->n_blocks, d), r;
-		int i = block_owner(q->n_blocks, all.from, threads);
 
-		for (int32_t b = all.from; b < all.to; b = r.to, i++) {
-			int32_t end = block_from(q->n_blocks, i + 1, threads);
-
-			r = (struct range){ b, end < all.to ? end : all.to };
-			multiply_run(d, w, q, r, weight_block(w, p, run.expert, b, i, threads), to, ld, &x, bias);
-		}
+		ops_multiply_part(d, w, p, run.expert, deal(q->n_blocks, d), to, ld, &x, bias);
 	}
 }
 
@@ -410,6 +416,29 @@ static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, con
 	b->k->kv_store(b->lim.kv_type, E, place, key, value, to, to + b->kv_half);
 }
 
+/* Behind each head's latent query, what rope turns of it; then the token's key, which is its value, too. */
+static void rope_store_latent(struct dev *d, int l, const struct sr_attn *kind, const struct weight *kn, float eps,
+                              int32_t t)
+{
+	struct sr_backend *b = d->b;
+	const struct batch_token *k = &b->slice->token[t];
+	const struct sr_rope *rope = &kind->rope;
+	const float *cs = b->angle[kind - b->m.kind] + (size_t)t * (size_t)rope->dims;
+	const float *from = row_of(d, P_HEADS, t, SOLO + 1) + kind->q_dim;
+	float *key = row_of(d, P_LATENT, t, SOLO + 1) + kind->q_rank, *q = row_of(d, P_QKV, t, SOLO + 1) + kind->latent;
+
+	for (int32_t h = 0; h < kind->n_heads; h++, q += kind->head_dim, from += kind->q_dim + rope->dims) {
+		memcpy(q, from, (size_t)rope->dims * sizeof(float));
+		b->k->rope(q, cs, rope->dims, rope->pairs);
+	}
+	if (kind->heat != 0)
+		heat_queries(kind, k->position, row_of(d, P_QKV, t, SOLO + 1), kind->n_heads * kind->head_dim);
+	b->k->norm(key, kn->vec, eps, kind->latent, key);
+	b->k->rope(key + kind->latent, cs, rope->dims, rope->pairs);
+	b->k->kv_store(b->lim.kv_type, kind->head_dim, k->position % KERN_BLOCK, key, NULL,
+	               kv_area(b, kv_table_of(b, k->slot, l)[k->position / KERN_BLOCK], l, 0), NULL);
+}
+
 static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
                        const struct weight *kn, float eps, int T)
 {
@@ -420,12 +449,15 @@ static void rope_store(struct dev *d, int l, const struct sr_attn *kind, const s
 	(void)T;
 	if (kind->qk_norm & SR_QK_ROW)
 		norm_rows(d, l, kind, qn, kn, eps);
-	enter(d, bit(P_QKV) | bit(P_ANGLES), 0);
+	enter(d, bit(P_QKV) | bit(P_ANGLES) | (kind->latent ? bit(P_LATENT) | bit(P_HEADS) : 0), 0);
 	for (int32_t i = r.from; i < r.to; i++) {
 		const struct token_run *tokens = &s->store[i / G];
 
 		for (int32_t t = tokens->t; t < tokens->t + tokens->n; t++)
-			rope_store_one(d, l, kind, qn, kn, eps, t, i % G);
+			if (kind->latent)
+				rope_store_latent(d, l, kind, kn, eps, t);
+			else
+				rope_store_one(d, l, kind, qn, kn, eps, t, i % G);
 	}
 	if (!paired(d, kind))
 		d->writes |= bit(P_QKV); /* divided otherwise than what reads it next */
@@ -440,6 +472,11 @@ static int32_t first_head(const struct dev *d, const struct sr_attn *kind)
 	return d->b->net.ranks ? d->b->shape.kind[kind - d->b->m.kind].heads.from : 0;
 }
 
+static int32_t value_width(const struct sr_attn *kind)
+{
+	return kind->latent ? kind->latent : kind->head_dim;
+}
+
 /* The queries of one item for one KV head: its query heads h0 .. h1-1. */
 static struct kern_attend question(struct dev *d, const struct from *f, const struct token_run *it, int32_t g,
                                    int32_t h0, int32_t h1)
@@ -447,19 +484,20 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 	struct sr_backend *b = d->b;
 	const struct sr_attn *kind = f->kind;
 	const struct batch_token *first = &b->slice->token[it->t];
-	size_t h = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0), head = h * (size_t)kind->head_dim;
+	size_t h = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0);
 	uint8_t *layer = kv_area(b, 0, f->l, g);
-	float *out = row_of(d, P_A, it->t, SOLO + 1) + first_head(d, kind) * kind->head_dim;
+	float *out = row_of(d, P_A, it->t, SOLO + 1) + first_head(d, kind) * value_width(kind);
 
 	return (struct kern_attend){
-		.q = row_of(d, P_QKV, it->t, SOLO + 1) + head, .ld_q = (size_t)b->shape.width[P_QKV],
-		.out = out + head, .ld_out = (size_t)b->shape.width[P_A],
+		.q = row_of(d, P_QKV, it->t, SOLO + 1) + h * (size_t)kind->head_dim, .ld_q = (size_t)b->shape.width[P_QKV],
+		.out = out + h * (size_t)value_width(kind), .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim,
+		.latent = kind->latent, .turned = d->turned,
 		.first = kind->bidirectional ? b->slice->last[it->t] : first->position,
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
 		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
-		.v_off = (size_t)(layer - b->kv) + b->kv_half, .scratch = d->attend,
+		.v_off = (size_t)(layer - b->kv) + (kind->latent ? 0 : b->kv_half), .scratch = d->attend,
 	};
 }
 
@@ -525,7 +563,7 @@ static float *part_of(const struct dev *d, const struct sr_attn *kind, int32_t i
 	const struct sr_backend *b = d->b;
 
 	return b->parts + (((size_t)item * (size_t)b->n_spans + (size_t)span) * (size_t)kind->n_heads +
-	                   (size_t)head) * kern_part(kind->head_dim);
+	                   (size_t)head) * kern_part(value_width(kind));
 }
 
 /* By spans of positions: threads have equal parts of them, then add up the sums of each head's spans. */
@@ -533,7 +571,7 @@ static void attend_spans(struct dev *d, const struct from *f, int32_t n_units)
 {
 	const struct slice *s = d->b->slice;
 	const struct sr_attn *kind = f->kind;
-	int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim, heads = H / G, unit = 0;
+	int32_t H = kind->n_heads, G = kind->n_kv_heads, E = value_width(kind), heads = H / G, unit = 0;
 	struct range r = deal(n_units, d);
 
 	for (int32_t i = 0; i < s->n_items; i++) {
@@ -829,6 +867,8 @@ const struct ops cpu_ops = {
 	.attend = attend,
 	.gate = attend_gate,
 	.recur = recur,
+	.norm = latent_norm,
+	.heads = latent_heads,
 	.act_mul = act_mul,
 	.pick_norm = pick_norm,
 	.sample = sample_results,

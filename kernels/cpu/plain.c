@@ -195,9 +195,10 @@ static float score(int32_t kv_type, const struct kern_attend *a, const float *q,
 static void attend_span(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
                         float *part)
 {
+	const int32_t Ev = kern_values(a);
 	float max = -1e30f, total = 0, *sum = part + 16; /* finite: less itself it is 0 */
 
-	for (int32_t e = 0; e < a->head_dim; e++)
+	for (int32_t e = 0; e < Ev; e++)
 		sum[e] = 0;
 	for (int32_t base = from / UNIT * UNIT; base <= to; base += UNIT) {
 		int32_t first = base > from ? base : from, last = base + UNIT - 1 < to ? base + UNIT - 1 : to;
@@ -209,7 +210,7 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 		}
 		shrink = expf(before - max);
 		total *= shrink;
-		for (int32_t e = 0; e < a->head_dim; e++)
+		for (int32_t e = 0; e < Ev; e++)
 			sum[e] *= shrink;
 		for (int32_t p = first; p <= last; p++) {
 			const uint8_t *v = block_of(a, p, a->v_off);
@@ -217,8 +218,9 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 			float w = expf(weight[p - base] - max);
 
 			total += w;
-			for (int32_t e = 0; e < a->head_dim; e++)
-				sum[e] = fmaf(w, kv_value(kv_type, v, kv_v_at(a->head_dim, e, token), token), sum[e]);
+			for (int32_t e = 0; e < Ev; e++)
+				sum[e] = fmaf(w, kv_value(kv_type, v, a->latent ? kv_k_at(e, token) : kv_v_at(Ev, e, token),
+				                          token), sum[e]);
 		}
 	}
 	part[0] = max;
@@ -229,16 +231,17 @@ static void attend_span(int32_t kv_type, const struct kern_attend *a, const floa
 static void attend_one(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
                        const float *sink, float *out)
 {
-	float *sum = a->scratch, *part = a->scratch + kern_part(a->head_dim);
+	const int32_t Ev = kern_values(a);
+	float *sum = a->scratch, *part = a->scratch + kern_part(Ev);
 
 	for (int32_t base = from / KERN_SPAN * KERN_SPAN; base <= to; base += KERN_SPAN) {
 		int32_t last = to - base < KERN_SPAN ? to : base + KERN_SPAN - 1;
 
 		attend_span(kv_type, a, q, base > from ? base : from, last, base > from ? part : sum);
 		if (base > from)
-			kern_join(sum, part, a->head_dim);
+			kern_join(sum, part, Ev);
 	}
-	for (int32_t e = 0; e < a->head_dim; e++)
+	for (int32_t e = 0; e < Ev; e++)
 		out[e] = sum[16 + e] * kern_share(sum[0], sum[1], sink);
 }
 
@@ -257,7 +260,7 @@ static void attend(int32_t kv_type, const struct kern_attend *a)
 				            a->part + (size_t)(t * a->heads + h) * a->ld_part);
 			else
 				attend_one(kv_type, a, q, from, to, a->sink ? a->sink + h : NULL,
-				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)a->head_dim);
+				           a->out + (size_t)t * a->ld_out + (size_t)h * (size_t)kern_values(a));
 		}
 	}
 }

@@ -68,6 +68,15 @@ static double best_ns(struct probe *p, void (*fn)(void *ctx, int i))
 	return best;
 }
 
+/* A matrix for each expert; with latent keys there is one for each head, too, of which all multiply a token. */
+static bool of_experts(const struct sr_backend *b, const struct weight *w)
+{
+	for (int32_t l = 0; w->count > 1 && l < b->m.n_layers; l++)
+		if (w == b->net.layer[l].expert_gu || w == b->net.layer[l].expert_down)
+			return true;
+	return false;
+}
+
 /* The part of the layers' multiply-adds that is int8. */
 static double int8_share(const struct sr_backend *b)
 {
@@ -75,7 +84,7 @@ static double int8_share(const struct sr_backend *b)
 
 	for (const struct weight *w = b->weights; w; w = w->next)
 		for (int32_t i = 0; w != b->net.embed && w != b->net.head && i < w->n_parts; i++)
-			macs[w->part[i].form] += (double)w->part[i].n * w->k * (w->count > 1 ? b->m.experts.top : 1);
+			macs[w->part[i].form] += (double)w->part[i].n * w->k * (of_experts(b, w) ? b->m.experts.top : w->count);
 	for (int form = 0; form < N_FORMS; form++)
 		all += macs[form];
 	return all > 0 ? macs[FORM_I8] / all : 0;
@@ -87,15 +96,21 @@ static double layer_macs(const struct sr_backend *b, int32_t l)
 	const struct sr_experts *x = &b->m.experts;
 	const struct net_layer *w = &b->net.layer[l];
 	const struct sr_delta *a = &b->m.delta;
-	double macs = w->qkv->n + w->o->k;
+	double macs = w->o->k, heads = 0;
 
+	if (w->qkv)
+		macs += w->qkv->n;
+	else
+		heads = (double)w->q->n * w->q->k + (double)w->k_b->count * (w->k_b->n * w->k_b->k + w->v_b->n * w->v_b->k);
+	if (w->latent)
+		macs += w->latent->n;
 	if (b->m.layer[l].mixer == SR_DELTA) /* the state is read twice and written; its rows are no multiple of y's */
 		macs += 4.0 * a->v_heads * a->k_dim * a->v_dim / b->m.d_model;
 	if (w->gu)
 		macs += w->gu->n + w->down->k;
 	if (w->expert_gu)
 		macs += w->router->n + (double)x->top * (w->expert_gu->n + w->expert_down->k);
-	return macs * b->m.d_model;
+	return macs * b->m.d_model + heads;
 }
 
 /* Bytes of all experts, which a batch reads only where a token chose them. */
@@ -104,7 +119,7 @@ static double expert_bytes(const struct sr_backend *b)
 	double bytes = 0;
 
 	for (const struct weight *w = b->weights; w; w = w->next)
-		for (int32_t i = 0; w->count > 1 && i < w->n_parts; i++)
+		for (int32_t i = 0; of_experts(b, w) && i < w->n_parts; i++)
 			bytes += (double)w->count * w->part[i].n_blocks * (double)w->part[i].block_bytes;
 	return bytes;
 }

@@ -94,6 +94,10 @@ static inline size_t stride_of(const struct dev *d, enum place p, int32_t n)
 	return (size_t)(p == P_GU || p == P_ACT ? n : p == P_OUT ? d->b->m.d_model : d->b->shape.width[p]);
 }
 
+/* y = x w^T + bias for these blocks of part p, whoever's arena they are in. */
+void ops_multiply_part(struct dev *d, const struct weight *w, int p, int32_t expert, struct range blocks, float *y,
+                       size_t ld, const struct kern_rows *x, const float *bias);
+
 /* y = x w^T for this thread's columns of one run. */
 void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct row_run r, bool solo);
 

@@ -274,12 +274,14 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
+	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_GATE | SR_HAS_STATE | SR_HAS_LATENT), "the CUDA back end",
+	                     err, errlen))
+		return -ENOTSUP;
 	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
-	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_GATE | SR_HAS_STATE), "the CUDA back end", err, errlen) ||
-	    experts_check(m, err, errlen))
+	if (experts_check(m, err, errlen))
 		return -ENOTSUP;
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
@@ -309,7 +311,8 @@ static void get(struct dev *, enum place, float *, int);
 
 /* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, attend, NULL, NULL, act_mul, pick_norm, sample, NULL,
+	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, attend, NULL, NULL, act_mul, pick_norm,
+	sample, NULL,
 	put, get,
 };
 

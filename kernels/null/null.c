@@ -646,7 +646,7 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	struct sr_batch batch[DEPTH_MAX];
 	struct sr_masks masks;
 	const struct sr_attn *kind = &m->kind[0];
-	int64_t token = 2 * 2 * (int64_t)m->n_layers * kind->n_kv_heads * kind->head_dim;
+	int64_t token = 2 * (int64_t)m->n_layers * kind->n_kv_heads * shape_kv(kind);
 	int64_t page = sysconf(_SC_PAGESIZE);
 
 	if (m->n_vocab < 1) {

@@ -474,29 +474,40 @@ static void stores_near(const struct kern *kt)
 	drop(&c);
 }
 
-static const struct { int32_t E, heads, tokens, window; float cap; } attends[] = {
-	{ 64, 3, 1, 0, 0 },     { 64, 3, 16, 0, 0 },    { 64, 3, 150, 0, 0 },   { 128, 4, 100, 0, 0 },
-	{ 64, 1, 131, 0, 30 },  { 80, 8, 70, 0, 0 },    { 16, 2, 200, 37, 0 },  { 64, 7, 300, 100, 50 },
-	{ 96, 1, 65, 1, 0 },    { 256, 2, 40, 16, 0 },  { 16, 1, 1030, 0, 0 },  { 16, 2, 570, 530, 0 },
-	{ 16, 9, 513, 0, 0 },   { 512, 1, 20, 0, 0 },
+static const struct { int32_t E, heads, tokens, window; float cap; int32_t latent; } attends[] = {
+	{ 64, 3, 1, 0, 0, 0 }, { 64, 3, 16, 0, 0, 0 }, { 64, 3, 150, 0, 0, 0 }, { 128, 4, 100, 0, 0, 0 },
+	{ 64, 1, 131, 0, 30, 0 }, { 80, 8, 70, 0, 0, 0 }, { 16, 2, 200, 37, 0, 0 }, { 64, 7, 300, 100, 50, 0 },
+	{ 96, 1, 65, 1, 0, 0 }, { 256, 2, 40, 16, 0, 0 }, { 16, 1, 1030, 0, 0, 0 }, { 16, 2, 570, 530, 0, 0 },
+	{ 16, 9, 513, 0, 0, 0 }, { 512, 1, 20, 0, 0, 0 },
+	{ 80, 4, 150, 0, 0, 64 }, { 576, 16, 70, 0, 0, 512 }, { 48, 3, 600, 0, 0, 32 }, { 32, 2, 90, 33, 0, 16 },
 };
+
+/* Elements of a value, and of all heads. */
+static int32_t value_of(size_t i)
+{
+	return attends[i].latent ? attends[i].latent : attends[i].E;
+}
 
 static struct kern_attend question(const struct cache *c, size_t i, const float *q, float *out)
 {
 	size_t width = (size_t)(attends[i].heads * attends[i].E);
+	bool latent = attends[i].latent > 0;
 
 	return (struct kern_attend){
-		.q = q, .out = out, .ld_q = width, .ld_out = width, .n = attends[i].tokens,
+		.q = q, .out = out, .ld_q = width, .ld_out = (size_t)(attends[i].heads * value_of(i)), .n = attends[i].tokens,
 		.heads = attends[i].heads, .head_dim = attends[i].E, .window = attends[i].window,
 		.scale = 1 / sqrtf((float)attends[i].E), .cap = attends[i].cap,
-		.table = c->table, .kv = c->kv, .block_stride = 2 * c->area, .k_off = 0, .v_off = c->area,
+		.table = c->table, .kv = c->kv, .block_stride = 2 * c->area, .k_off = 0,
+		.v_off = latent ? 0 : c->area, .latent = attends[i].latent,
 	};
 }
 
 static void run(const struct kern *kt, int32_t type, struct kern_attend a)
 {
 	a.scratch = take(kt->attend_scratch(a.n, a.heads, a.head_dim) * 4);
+	a.turned = a.latent ? take(kvblock_turned(a.latent)) : NULL;
 	kt->attend(type, &a);
+	free(a.turned);
 	free(a.scratch);
 }
 
@@ -506,7 +517,7 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 	for (int32_t t = 0; t < a->n; t++)
 		for (int32_t h = 0; h < a->heads; h++) {
 			const float *q = a->q + (size_t)t * a->ld_q + h * a->head_dim;
-			float *out = a->out + (size_t)t * a->ld_out + h * a->head_dim;
+			float *out = a->out + (size_t)t * a->ld_out + h * kern_values(a);
 			int32_t to = a->first + t;
 			int32_t from = a->window && to >= a->window ? to - a->window + 1 : 0;
 			double total = 0, sum[512] = { 0 };
@@ -519,13 +530,15 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 				s *= (double)a->scale;
 				w = exp(a->cap > 0 ? (double)a->cap * tanh(s / (double)a->cap) : s);
 				total += w;
-				for (int32_t e = 0; e < a->head_dim; e++)
-					sum[e] += w * held(c, a->head_dim, p, e, true);
+				for (int32_t e = 0; e < kern_values(a); e++)
+					sum[e] += w * held(c, a->head_dim, p, e, !a->latent);
 			}
-			for (int32_t e = 0; e < a->head_dim; e++)
+			for (int32_t e = 0; e < kern_values(a); e++)
 				out[e] = (float)(sum[e] / total);
 		}
 }
+
+#define ATTENDS(type) (sizeof(attends) / sizeof(*attends) - ((type) == SR_KV_I8 ? 4 : 0)) /* without latent ones */
 
 static void attention_type(const struct kern *kt, int32_t type)
 {
@@ -533,18 +546,19 @@ static void attention_type(const struct kern *kt, int32_t type)
 	double most = kt == &kern_plain || (kt != kern_avx512() && type == SR_KV_BF16) ? 1e-5
 	            : type == SR_KV_I8 ? 1e-4 : 6e-3;
 
-	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
+	for (size_t i = 0; i < ATTENDS(type); i++) {
 		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
+		int32_t made = attends[i].heads * value_of(i);
 		struct cache c = fill(kt, type, attends[i].E, tokens);
-		float *q = activations(tokens, width), *right = take((size_t)(tokens * width) * 4);
-		float *y = take((size_t)(tokens * width) * 4);
+		float *q = activations(tokens, width), *right = take((size_t)(tokens * made) * 4);
+		float *y = take((size_t)(tokens * made) * 4);
 		struct kern_attend a = question(&c, i, q, right);
 
 		attend_right(&c, &a);
 		a.out = y;
 		run(kt, type, a);
-		assert_true(rms_difference(y, right, (size_t)(tokens * width)) <=
-		            most * rms(right, (size_t)(tokens * width)));
+		assert_true(rms_difference(y, right, (size_t)(tokens * made)) <=
+		            most * rms(right, (size_t)(tokens * made)));
 		free(q); free(right); free(y);
 		drop(&c);
 	}
@@ -559,7 +573,8 @@ static void attention(const struct kern *kt)
 /* One query span by span, the last one first, then joined: the same bits as in one walk. */
 static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a, const float *all)
 {
-	size_t width = (size_t)(a.heads * a.head_dim), part = kern_part(a.head_dim);
+	int32_t Ev = kern_values(&a);
+	size_t width = (size_t)(a.heads * Ev), part = kern_part(Ev);
 	int32_t from = a.window && a.first >= a.window ? a.first - a.window + 1 : 0;
 	int32_t first = from / KERN_SPAN, n = a.first / KERN_SPAN + 1 - first;
 	float *parts = take((size_t)n * (size_t)a.heads * part * 4);
@@ -574,10 +589,10 @@ static void spans_bits(const struct kern *kt, int32_t type, struct kern_attend a
 		float *sum = parts + (size_t)h * part;
 
 		for (int32_t i = 1; i < n; i++)
-			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, a.head_dim);
-		for (int32_t e = 0; e < a.head_dim; e++)
+			kern_join(sum, parts + (size_t)(i * a.heads + h) * part, Ev);
+		for (int32_t e = 0; e < Ev; e++)
 			sum[16 + e] *= 1 / sum[1];
-		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * a.head_dim, (size_t)a.head_dim * 4);
+		assert_memory_equal(sum + 16, all + (size_t)a.first * width + h * Ev, (size_t)Ev * 4);
 	}
 	free(parts);
 }
@@ -587,11 +602,12 @@ static void attention_bits_type(const struct kern *kt, int32_t type)
 {
 	static const int32_t chunk[] = { 1, 2, 5, 16, 17, 64, 100 };
 
-	for (size_t i = 0; i < sizeof attends / sizeof *attends; i++) {
+	for (size_t i = 0; i < ATTENDS(type); i++) {
 		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;
+		int32_t made = attends[i].heads * value_of(i);
 		struct cache c = fill(kt, type, attends[i].E, tokens);
-		float *q = activations(tokens, width), *all = take((size_t)(tokens * width) * 4);
-		float *y = take((size_t)(tokens * width) * 4);
+		float *q = activations(tokens, width), *all = take((size_t)(tokens * made) * 4);
+		float *y = take((size_t)(tokens * made) * 4);
 		struct kern_attend a = question(&c, i, q, all);
 
 		run(kt, type, a);
@@ -599,10 +615,10 @@ static void attention_bits_type(const struct kern *kt, int32_t type)
 			for (a.first = 0; a.first < tokens; a.first += chunk[j]) {
 				a.n = tokens - a.first < chunk[j] ? tokens - a.first : chunk[j];
 				a.q = q + a.first * width;
-				a.out = y + a.first * width;
+				a.out = y + a.first * made;
 				run(kt, type, a);
 			}
-			assert_memory_equal(y, all, (size_t)(tokens * width) * 4);
+			assert_memory_equal(y, all, (size_t)(tokens * made) * 4);
 		}
 		a.n = 1;
 		for (a.first = tokens - 1; a.first >= 0; a.first -= 101) {

@@ -153,12 +153,12 @@ add("qwen3.5-moe", "qwen35moe", base("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"
 
 # ---- latent KV ---------------------------------------------------------------------------------------
 
-LATENT = dict(num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=48, qk_nope_head_dim=32, qk_rope_head_dim=16,
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=16,
     v_head_dim=32, head_dim=..., first_k_dense_replace=1, moe_intermediate_size=64, n_routed_experts=8,
     n_shared_experts=1, num_experts_per_tok=2, attention_bias=False, pad_token_id=0)
 YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 32, "beta_slow": 1,
         "mscale": 1.0, "mscale_all_dim": 1.0}
-add("deepseek-v2", "deepseek2", base("DeepseekV2ForCausalLM", "deepseek_v2", **LATENT, q_lora_rank_=...,
+add("deepseek-v2", "deepseek2", base("DeepseekV2ForCausalLM", "deepseek_v2", **LATENT,
     topk_method="greedy", scoring_func="softmax", norm_topk_prob=False, routed_scaling_factor=1.0, n_group=1,
     topk_group=1, max_position_embeddings=512, rope_scaling={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}))
 add("deepseek-v3", "deepseek2", base("DeepseekV3ForCausalLM", "deepseek_v3", **LATENT, topk_method="noaux_tc",
@@ -167,6 +167,14 @@ add("deepseek-v3", "deepseek2", base("DeepseekV3ForCausalLM", "deepseek_v3", **L
 add("glm4-moe-lite", "deepseek2", base("Glm4MoeLiteForCausalLM", "glm4_moe_lite", **LATENT, topk_method="noaux_tc",
     norm_topk_prob=True, routed_scaling_factor=1.8, n_group=1, topk_group=1, partial_rotary_factor=1.0,
     rope_theta=1000000.0))
+
+add("deepseek-v2-lite", "deepseek2", base("DeepseekV2ForCausalLM", "deepseek_v2", **LATENT | {"q_lora_rank": None},
+    topk_method="group_limited_greedy", scoring_func="softmax", norm_topk_prob=False, routed_scaling_factor=16.0,
+    n_group=4, topk_group=2, rope_scaling=None))
+add("mistral4", None, base("Mistral4ForCausalLM", "mistral4", **LATENT, rope_theta=..., norm_topk_prob=True,
+    routed_scaling_factor=1.0, n_group=4, topk_group=2, rope_parameters={"rope_type": "yarn", "type": "yarn",
+    "rope_theta": 10000.0, "factor": 16.0, "original_max_position_embeddings": 16, "max_position_embeddings": 256,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}))
 
 # ---- Gemma 4 -------------------------------------------------------------------------------------------
 
@@ -207,3 +215,10 @@ add("qwen3.5-vision", "qwen35", tower("Qwen3_5ForConditionalGeneration", "qwen3_
     {"model_type": "qwen3_5", "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2,
      "out_hidden_size": 96, "patch_size": 14, "num_position_embeddings": 16}, image_token_id=100, video_token_id=101,
     vision_start_token_id=102, vision_end_token_id=103, tie_word_embeddings=False))
+# llama.cpp's converter leaves out the warmth of queries
+MODELS["mistral4-cool"] = {"config": MODELS["mistral4"]["config"] | {"rope_parameters":
+    MODELS["mistral4"]["config"]["rope_parameters"] | {"llama_4_scaling_beta": 0.0}}}
+add("mistral4-vision", "mistral4", tower("Mistral3ForConditionalGeneration", "mistral3", "mistral4-cool",
+    {"model_type": "pixtral", "head_dim": 16, **SMALL}, image_token_index=10, projector_hidden_act="gelu",
+    multimodal_projector_bias=False, spatial_merge_size=2, vision_feature_layer=-1, tie_word_embeddings=False))
+del MODELS["mistral4-cool"]

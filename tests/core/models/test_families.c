@@ -152,11 +152,46 @@ static void test_delta(void **state)
 		"\"x\"]," SMALL, -ENOTSUP, "layer_types[0] is linear_attention; supported are");
 }
 
+/* Kimi K2 is a DeepSeek V3 by another name.  One key of 576 elements for 64 heads. */
+static void test_latent(void **state)
+{
+#define KIMI "\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"kimi_k2\",\"hidden_size\":128," \
+	"\"intermediate_size\":64,\"num_hidden_layers\":3,\"num_attention_heads\":64,\"num_key_value_heads\":64," \
+	"\"vocab_size\":96,\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-6,\"first_k_dense_replace\":1," \
+	"\"n_routed_experts\":16,\"n_shared_experts\":1,\"num_experts_per_tok\":8,\"moe_intermediate_size\":32," \
+	"\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
+#define YARN(more) "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32.0,\"original_max_position_embeddings\":4096" more "},"
+	struct model *md = open_settings(KIMI "\"q_lora_rank\":1536," YARN(",\"mscale\":1.0,\"mscale_all_dim\":1.0"));
+	const struct sr_attn *k = &md->m.kind[0];
+	const struct sr_layer *y = &md->m.layer[1];
+	float by = 1 + 0.1f * logf(32);
+
+	(void)state;
+	assert_true(k->head_dim == 576 && k->latent == 512 && k->n_kv_heads == 1 && k->n_heads == 64 && k->rope.dims == 64);
+	assert_true(fabsf(k->scale - by * by / sqrtf(192)) < 1e-6f && k->rope.magnitude == 1 && k->rope.pairs);
+	assert_true(y->mixer == SR_LATENT && y->k_b.count == 64 && y->k_b.n == 512 && y->k_b.k == 128 && y->v_b.n == 128 &&
+	            y->v_b.k == 512 && y->q.n == 64 * 192 && y->q.k == 1536 && y->o.k == 64 * 128 && y->q_a.n == 1536);
+	assert_true(md->m.layer[0].ffn == SR_GATED && y->ffn == SR_EXPERTS && y->choice_bias.type != SR_NONE);
+	assert_true(md->m.experts.score == SR_SCORE_SIGMOID && md->m.experts.renorm);
+	model_close(md);
+	md = open_settings(KIMI "\"q_lora_rank\":null,\"scoring_func\":\"softmax\",\"topk_method\":\"greedy\",\"n_group\":4,"
+		"\"topk_group\":2,");
+	assert_true(md->m.layer[1].q.k == 128 && md->m.layer[1].q_a.type == SR_NONE && !md->m.experts.groups);
+	assert_true(md->m.experts.score == SR_SCORE_SOFTMAX && md->m.layer[1].choice_bias.type == SR_NONE);
+	model_close(md);
+	refuses(KIMI "\"topk_method\":\"best\",", -ENOTSUP, "topk_method best is not supported");
+	refuses(KIMI "\"rope_interleave\":false,", -ENOTSUP, "rope_interleave is false");
+	refuses(KIMI "\"attention_bias\":true,", -ENOTSUP, "attention_bias is true");
+	refuses(KIMI "\"mlp_layer_types\":[\"sparse\",\"sparse\",\"sparse\"],", -ENOTSUP, "mlp_layer_types[0] is sparse; dense");
+	refuses(KIMI YARN(",\"partial_rotary_factor\":0.5"), -ENOTSUP, "partial_rotary_factor is 0.5");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gemma3_defaults), cmocka_unit_test(test_gemma2_scale),
 		cmocka_unit_test(test_no_rope), cmocka_unit_test(test_longrope), cmocka_unit_test(test_tower), cmocka_unit_test(test_delta),
+		cmocka_unit_test(test_latent),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

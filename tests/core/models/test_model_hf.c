@@ -112,10 +112,10 @@ static void test_bad_hf(void **state)
 	BAD_HF(-ENOTSUP, "(docs/model.md), and the nearest name is Mi",
 	       "\"architectures\":[\"Mixtral2ForCausalLM\"],",
 	       NULL);
-	BAD_HF(-ENOTSUP, "architectures[0] XForCausalLM is not supported: its kv_lora_rank means keys and values that",
-	       "\"architectures\":[\"XForCausalLM\"],\"kv_lora_rank\":512,", NULL);
+	BAD_HF(-ENOTSUP, "architectures[0] XForCausalLM is not supported: its index_topk means attention to chosen tokens",
+	       "\"architectures\":[\"XForCausalLM\"],\"index_topk\":512,", NULL);
 	BAD_HF(-ENOTSUP, "architectures[0] XForCausalLM is not supported; ",
-	       "\"architectures\":[\"XForCausalLM\"],\"kv_lora_rank\":null,", NULL);
+	       "\"architectures\":[\"XForCausalLM\"],\"index_topk\":null,", NULL);
 	BAD_HF(-EINVAL, "config.json: num_hidden_layers is missing",
 	       "\"architectures\":[\"LlamaForCausalLM\"],", NULL);
 	BAD_HF(-EINVAL, "hidden_size is no integer", LLAMA "\"hidden_size\":\"32\",", NULL);
