@@ -8,6 +8,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -401,6 +402,10 @@ THREADED := $(addprefix test_,guide ring shmring client clients clients_conn hos
 tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
+
+ranks: all
+	tests/e2e/e2e_ranks.py $(BUILD) default
+	SLIPRING_MOMENTS=1000 $(BUILD)/tests/test_ranks
 
 overload: all
 	tests/e2e/overload.py $(BUILD) $(OVERLOAD_S)

@@ -38,6 +38,7 @@
 #include "core/models/model.h"
 #include "core/instance/notify.h"
 #include "plan.h"
+#include "rank.h"
 #include "core/sched/sched.h"
 #include "core/instance/stats.h"
 
@@ -56,6 +57,7 @@ struct daemon {
 	struct kv *kv;
 	struct control *control;
 	struct recorder recorder;
+	struct rank_task rank;
 	struct { struct load *load; uint64_t total, next_ns; bool bar; int percent, shown; } loading;
 	struct loop loop;
 	char err[1024];
@@ -185,6 +187,28 @@ static bool asked_to_stop(struct daemon *d)
 	return true;
 }
 
+/* Ranks read the weights, not this process. */
+static bool on_ranks_loaded(void *ctx, uint64_t bytes)
+{
+	struct daemon *d = ctx;
+
+	io_poll(d->loop.io);
+	on_loaded(d, bytes);
+	return !d->loop.signals;
+}
+
+/* Each rank opens the device in a process of its own. */
+static int divide_backend(struct daemon *d)
+{
+	if (!rank_wanted(&d->cfg))
+		return 0;
+	d->rank = (struct rank_task){ .model = d->where.path, .device = d->loop.ops->name,
+		.dummy = strcmp(d->cfg.load_format, "dummy") == 0, .step_us = d->cfg.null_step_us,
+		.token_us = d->cfg.null_token_us, .loading = on_ranks_loaded, .ctx = d };
+	d->loop.ops = rank_backend(d->loop.ops, &d->rank, d->err, sizeof(d->err));
+	return d->loop.ops ? 0 : -ENOTSUP;
+}
+
 /* -ECANCELED: a signal asked the daemon to stop. */
 static int open_backend(struct daemon *d)
 {
@@ -198,6 +222,8 @@ static int open_backend(struct daemon *d)
 		return fail(d, "--device");
 	if (d->cfg.device == DEVICE_NULL)
 		sr_null_pace(d->cfg.null_step_us, d->cfg.null_token_us);
+	if (divide_backend(d) < 0)
+		return fail(d, "cannot start");
 	dummy = strcmp(d->cfg.load_format, "dummy") == 0;
 	if ((dummy ? model_open_dummy : model_open)(&d->model, d->where.path, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot open the model");
@@ -217,6 +243,7 @@ static int open_backend(struct daemon *d)
 	                sizeof(d->err)) < 0)
 		return fail(d, "cannot load the model");
 	model_serve(d->model, d->plan.context);
+	d->rank.context = d->plan.context;
 	r = d->loop.ops->open(&d->loop.b, &d->model->m, load_source(d->loading.load), &d->plan.limits, d->err,
 	                 sizeof(d->err));
 	if (r < 0 && *load_error(d->loading.load)) /* it names file, offset and reason */
@@ -451,6 +478,8 @@ int main(int argc, char **argv)
 	uint64_t began = io_now();
 	int r;
 
+	if (rank_called(argc, argv))
+		return rank_main(argv);
 	log_open("slipringd");
 	r = config_parse(&d.cfg, argc, argv, FOR_DAEMON, d.err, sizeof(d.err));
 	if (r)

@@ -198,7 +198,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	int64_t logits;
 	int rc;
 
-	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = 1,
+	*l = (struct sr_limits){ .block_tokens = p->cfg->block_size, .n_blocks = 1, .world = p->cfg->tensor_parallel_size,
 	                         .n_groups = 1 };
 	if ((rc = kv_type(p, &l->kv_type)) != 0 || (rc = batching(p, total, context)) != 0)
 		return rc;
@@ -559,6 +559,9 @@ static void describe(struct planning *p)
 	say(o, "stored as %s\n", p->m->stored);
 	if (p->m->left_out[0])
 		say(o, "  not read: %s\n", p->m->left_out);
+	if (l->world > 1)
+		say(o, "  of %d ranks together, each a process with its columns of every matrix and its heads%s\n", l->world,
+		    l->world > p->m->m.kind[0].n_kv_heads ? "; more ranks than KV heads, so some keep a copy" : "");
 	say_bytes(o, "activations", n->scratch);
 	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.n_vocab);
 	if (n->graphs) {

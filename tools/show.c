@@ -13,6 +13,7 @@
 #include "core/models/model.h"
 #include "core/plan.h"
 #include "kernels/backend.h"
+#include "kernels/ranks/ranks.h"
 #include "show_model.h"
 
 struct show {
@@ -203,6 +204,8 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	if (rc < 0)
 		return -1;
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
+	if (ops && s->cfg.tensor_parallel_size > 1)
+		ops = ranks_over(&(struct ranks_setting){ .ops = ops });
 	if (ops && plan_make(&s->plan, &s->cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
 		s->no_plan[0] = 0;
 	else if (!s->no_plan[0])

@@ -40,6 +40,8 @@ struct config {
 	/* device and memory */
 	enum config_device device;
 	int      threads;                     /* 0 = the number of CPUs in the affinity mask */
+	int      tensor_parallel_size;        /* processes that each hold a part of the model: ranks, 1 */
+	bool     rank_process;                /* the device is opened by a process of its own even if there is one rank */
 	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's always are */
 	bool     enforce_eager;               /* no captured graphs */
 	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */

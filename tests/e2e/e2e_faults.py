@@ -94,7 +94,7 @@ def wrong_settings():
         (["--model", "/nonexistent/model.gguf"], "/nonexistent/model.gguf"),
         (["--model", "nobody/nothing"], "nobody/nothing"),
         (["--kv-cache-memory-bytes", "1"], "kv-cache-memory-bytes"),
-        (["--tensor-parallel-size", "2"], "tensor-parallel-size"),
+        (["--pipeline-parallel-size", "2"], "pipeline-parallel-size"),
         (["--port", "99999"], "port"),
         (["--device", "cuda"], "cuda"),
     ]

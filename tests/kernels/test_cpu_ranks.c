@@ -154,7 +154,7 @@ static void play_all(const char *what, const struct sr_limits *lim, int most)
 	play(&d, LONG, &alone);
 	drive_close(&d);
 	assert_true(alone.n > 20);
-	for (int world = 1; world <= most; world++) {
+	for (int world = most == 4 ? 1 : 2; world <= most; world++) {
 		open_as(&d, lim, world, world == 2 ? 4 : world);
 		play(&d, LONG, &is);
 		drive_close(&d);

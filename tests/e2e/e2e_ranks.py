@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A model divided among ranks: --tensor-parallel-size on the CPU.  Answers are those of one daemon alone, to the last
+digit of their log-probabilities, also when a rank is killed or stopped while they are written.
+
+    e2e_ranks.py BUILD            a tiny model of random weights
+    e2e_ranks.py BUILD default    the default model, 100 streams (make ranks)
+"""
+from harness import *
+
+DEFAULT = len(sys.argv) > 2 and sys.argv[2] == "default"
+STREAMS, TOKENS, RANKS = (100, 40, 3) if DEFAULT else (24, 180, 2)
+
+
+def request(i):
+    """Greedy ones, and seeded ones with penalties; every third has a prefix of another."""
+    prompt = [(i // 3 * 31 + k * 7 + 11) % 250 for k in range(20 + i % 40)]
+    r = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 2, "temperature": 0}
+    if i % 2:
+        r.update(temperature=0.9, top_p=0.95, seed=i, frequency_penalty=0.3)
+    return r
+
+
+def ask_all(p, meanwhile=None):
+    """All requests, twelve at a time; what each answered."""
+    answers, todo, lock = {}, list(range(STREAMS)), threading.Lock()
+
+    def worker():
+        while True:
+            with lock:
+                if not todo:
+                    return
+                i = todo.pop(0)
+            status, _, text = p.ask("POST", "/v1/completions", request(i))
+            choice = json.loads(text)["choices"][0] if status == 200 else {"text": status, "logprobs": text}
+            with lock:
+                answers[i] = (choice["text"], json.dumps(choice["logprobs"]))
+
+    threads = [threading.Thread(target=worker) for _ in range(12)]
+    for t in threads:
+        t.start()
+    if meanwhile:
+        meanwhile(answers)
+    for t in threads:
+        t.join()
+    return answers
+
+
+def ranks(p):
+    """The pids of the daemon's ranks, by number."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as f:
+                words = f.read().split("\0")
+            with open(f"/proc/{pid}/stat") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if parent == p.procs["slipringd"].pid and words[0] == "slipring-rank":
+            found[int(words[1])] = int(pid)
+    return found
+
+
+def started(model, *args):
+    p = Programs()
+    p.daemon("--model", *model, "--device", "cpu", *args)
+    p.adapter("--model", *model)
+    return p
+
+
+def same(answers, want, what):
+    check(len(answers) == STREAMS, f"{what}: every request is answered")
+    for i in range(STREAMS):
+        check(answers[i] == want[i], f"{what}: answer {i} is {answers[i]}, not {want[i]}")
+
+
+def harmed(p, want):
+    def kill(answers, rank, sig, words):
+        pids = ranks(p)
+        wait_for(lambda: answers, 60)                # in the middle of the load
+        os.kill(pids[rank], sig)
+        check(wait_for(lambda: f"rank {rank} (pid {pids[rank]}) {words}" in p.log("slipringd"), 20),
+              f"a rank that gets signal {sig} is named")
+        check(wait_for(lambda: len(ranks(p)) == RANKS and not set(ranks(p).values()) & set(pids.values()), 20),
+              "all ranks are started again")
+
+    same(ask_all(p, lambda a: kill(a, RANKS - 1, signal.SIGKILL, "is gone: signal 9, Killed")), want, "a rank dies")
+    same(ask_all(p, lambda a: kill(a, 0, signal.SIGSTOP, "hangs: no sign of life for 2000 ms")), want, "a rank hangs")
+    check(p.log("slipringd").count("ranks are back after") == 2, "twice they are back")
+    check(p.ask("GET", "/health")[0] == 200, "/health is 200")
+
+
+def given_up(p):
+    """Two losses were before: the third in ten minutes is final, and every request gets its end."""
+    got = []
+    t = threading.Thread(target=lambda: got.append(p.ask("POST", "/v1/completions", dict(request(0), max_tokens=150))))
+    t.start()
+    wait_for(lambda: False, 0.1)
+    os.kill(ranks(p)[1], signal.SIGKILL)
+    t.join()
+    check(p.procs["slipringd"].wait(10) == 70, "the daemon ends with 70")
+    check("ranks were lost 3 times in 10 minutes" in p.log("slipringd"), "and says why")
+    check(wait_for(lambda: not ranks(p), 5), "no rank is left")
+
+
+def refused(model):
+    with Programs() as p:
+        for args, words in ((("--tensor-parallel-size", "17"), "tensor-parallel-size is 17; 1 to 16 are allowed"),
+                            (("--tensor-parallel-size", "9"), "9 ranks are too many")):
+            d = p.run("slipringd", "--model", *model, "--device", "cpu", *args)
+            check(d.wait(20) == 1 and words in p.log("slipringd"), f"{args}: {p.log('slipringd')}")
+
+
+if DEFAULT:
+    need_model()
+with tempfile.TemporaryDirectory(prefix="slipring-ranks-") as folder:
+    if DEFAULT:
+        model = (MODEL,)
+    else:
+        make_model(os.path.join(folder, "m"), "<a>")
+        model = (os.path.join(folder, "m"), "--load-format", "dummy")
+    with started(model) as p:
+        want = ask_all(p)
+    check(all(isinstance(text, str) for text, _ in want.values()), f"one daemon alone answers: {want}")
+    with started(model, "--tensor-parallel-size", RANKS) as p:
+        same(ask_all(p), want, f"{RANKS} ranks")
+        harmed(p, want)
+        given_up(p)
+    with started(model, "--rank-process") as p:
+        pid = ranks(p)
+        check(set(pid) == {0}, "one rank is a process, too")
+        os.kill(pid[0], signal.SIGKILL)
+        same(ask_all(p), want, "a rank of its own that was killed")
+    if not DEFAULT:
+        refused(model)
+done()
