@@ -525,7 +525,7 @@ install: all
 		sed 's,/usr/bin/,$(PREFIX)/bin/,' $$u > $(DESTDIR)$(UNITDIR)/$${u#systemd/}; done
 	install -m 644 systemd/slipring.sysusers $(DESTDIR)$(SYSUSERS)/slipring.conf
 	install -m 644 systemd/slipring.tmpfiles $(DESTDIR)$(TMPFILES)/slipring.conf
-	install -m 644 adapters/python/slipring.py $(DESTDIR)$(PYDIR)
+	install -m 644 adapters/python/slipring.py adapters/python/slipring_vllm.py $(DESTDIR)$(PYDIR)
 	install -m 644 docs/man/*.1 $(DESTDIR)$(MANDIR)/man1
 	install -m 644 docs/man/*.8 $(DESTDIR)$(MANDIR)/man8
 	[ -e $(DESTDIR)/etc/slipring/slipring.yaml ] || install -m 644 systemd/slipring.yaml $(DESTDIR)/etc/slipring

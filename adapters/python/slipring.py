@@ -216,7 +216,7 @@ class _Vector:
 class Session:
     """A connection to the daemon and the text side of the model that it serves."""
 
-    def __init__(self, socket=None, model=None, instance="default", guides=8):
+    def __init__(self, socket=None, model=None, instance="default", guides=8, live=0):
         self._conn, self._text = _P(), _P()
         self._grammars = collections.OrderedDict()        # (kind, source) to a compiled grammar
         self._live, self._next = {}, 1
@@ -224,7 +224,7 @@ class Session:
         self._loop, self._wakers = None, []
         path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
         options = Options(size=C.sizeof(Options), name=b"python", guides=(guides + 7) // 8 * 8,
-                          vectors=VECTORS)
+                          vectors=VECTORS, live=live)
         rc = _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))
         _check(rc, f"{path} (no daemon? slipring serve starts one)" if rc in (-ENOENT, -ECONNREFUSED) else path)
         try:

@@ -33,6 +33,11 @@ def main():
                            timeout=120, env=dict(p.env, SLIPRING_SOCKET=p.socket, SLIPRING_MODEL=MODEL, SLIPRING_LIB=lib))
         print(r.stdout[-3000:], r.stderr[-2000:])
         check(r.returncode == 0 and "ok:" in r.stdout, "the Python module")
+        r = subprocess.run([sys.executable, os.path.join(HERE, "adapters/test_python_vllm.py"), p.url], capture_output=True,
+                           text=True, timeout=120, env=dict(p.env, SLIPRING_SOCKET=p.socket, SLIPRING_MODEL=MODEL,
+                                                            SLIPRING_LIB=lib))
+        print(r.stdout[-3000:], r.stderr[-2000:])
+        check(r.returncode == 0 and "ok:" in r.stdout, "vLLM's offline classes")
     done()
 
 
