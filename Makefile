@@ -49,9 +49,9 @@ PAGE    := adapters/http/page/bytes.c
 FIGURES := $(wildcard core/figures/*.c)
 slipringd_SRC     := $(filter-out $(FIGURES),$(call below,core)) $(HOST) $(KERNELS)
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
-slipring-http_SRC := $(call below,adapters/http) $(PAGE) $(FIGURES) $(TEXT) $(CLIENT) $(GROUND)
+slipring-http_SRC := core/prefix.c $(call below,adapters/http) $(PAGE) $(FIGURES) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/kv/most.c $(KERNELS)
+slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/prefix.c core/kv/most.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 PROGRAMS  := slipringd slipring-http slipring
@@ -130,7 +130,7 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 # A test, fuzzer or benchmark names what it is linked with on its first line: files, groups, libraries.
 #	/* LINK: @sched core/instance/io.c -lxxhash */
 # Groups, without what the test or a rig of it includes as a .c file:
-GROUP_kv        := $(wildcard core/kv/*.c)
+GROUP_kv        := $(wildcard core/kv/*.c) core/prefix.c
 GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_models    := $(MODELS) core/instance/refuse.c

@@ -14,6 +14,7 @@
 
 #include "core/instance/knobs.h"
 #include "core/instance/log.h"
+#include "core/prefix.h"
 
 #define CLIENTS_MAX 8
 #define BACKLOG     128               /* connected and not yet accepted; one is accepted per REST_NS */
@@ -30,6 +31,7 @@ struct control_client {
 	struct io_timer timer;
 	struct ucred cred;
 	bool used, records;           /* records: closing it ends the recording */
+	bool gateway;                 /* it may only ask for the prefixes */
 };
 
 struct control {
@@ -41,6 +43,8 @@ struct control {
 	uint32_t step_default_ns;
 	struct recorder *recorder;
 	struct stats_page *stats;
+	uid_t gateway;
+	int prefix_fd;
 	gid_t group;                  /* -1: none */
 	char group_name[64];
 	struct io_watch listener;
@@ -205,14 +209,40 @@ static void send_answer(int fd, struct control_answer *a)
 		return;                       /* it is gone: the change stays, and is logged */
 }
 
-/* Send it memory that only the daemon can write, if it may see it; the connection stays. */
-static bool start_recording(struct control_client *p, int64_t what, struct control_answer *a)
+/* Send an answer with a descriptor: memory that only the daemon can write. */
+static int send_memory(int to, int fd, struct control_answer *a)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec iov = { a, sizeof(*a) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
 	                    .msg_controllen = sizeof(control) };
 	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(h), &fd, sizeof(int));
+	a->magic = CONTROL_MAGIC;
+	a->version = CONTROL_VERSION;
+	return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static void send_prefixes(const struct control *c, int to, struct control_answer *a)
+{
+	a->result = 0;
+	if (c->prefix_fd >= 0) {
+		send_memory(to, c->prefix_fd, a);
+		return;
+	}
+	a->result = -ENOTSUP;
+	snprintf(a->say, sizeof(a->say), "this daemon is not one of several (--data-parallel-size), or caches no "
+	         "prefixes");
+	send_answer(to, a);
+}
+
+/* Send it memory that only the daemon can write, if it may see it; the connection stays. */
+static bool start_recording(struct control_client *p, int64_t what, struct control_answer *a)
+{
 	int fd;
 
 	a->result = -EPERM;
@@ -230,15 +260,8 @@ static bool start_recording(struct control_client *p, int64_t what, struct contr
 		         "a recording cannot begin: %s", strerror(-a->result));
 		return false;
 	}
-	h->cmsg_level = SOL_SOCKET;
-	h->cmsg_type = SCM_RIGHTS;
-	h->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(h), &fd, sizeof(int));
-	a->magic = CONTROL_MAGIC;
-	a->version = CONTROL_VERSION;
 	p->records = true;
-	if (sendmsg(p->socket.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		a->result = -errno;           /* it is gone */
+	a->result = send_memory(p->socket.fd, fd, a);  /* < 0: it is gone */
 	close(fd);
 	if (a->result < 0)
 		return false;
@@ -265,7 +288,15 @@ static void on_message(struct io_watch *w, uint32_t events)
 		send_answer(w->fd, &a);
 	} else if (n > 0) {
 		a.knob = q.knob;
-		if (q.knob == CONTROL_RECORD && !q.zero) {
+		if (q.knob == CONTROL_PREFIX && !q.zero) {
+			send_prefixes(c, w->fd, &a);
+			client_close(p);
+			return;
+		}
+		if (p->gateway) {
+			a.result = -EPERM;
+			snprintf(a.say, sizeof(a.say), "the gateway's user may not change settings or record");
+		} else if (q.knob == CONTROL_RECORD && !q.zero) {
 			if (!p->records && start_recording(p, q.value, &a))
 				return;
 		} else if (q.knob >= N_KNOBS || q.zero) {
@@ -302,7 +333,7 @@ static bool in_group(int fd, gid_t primary, gid_t group)
 }
 
 /* A client without the right gets the reason at once and takes no place. */
-static bool may_ask(struct control *c, int fd, struct ucred *cred)
+static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *gateway)
 {
 	struct control_answer a = { .result = -EPERM };
 	socklen_t len = sizeof(*cred);
@@ -312,6 +343,9 @@ static bool may_ask(struct control *c, int fd, struct ucred *cred)
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, cred, &len) < 0)
 		return false;
 	if (cred->uid == geteuid() || cred->uid == 0 || in_group(fd, cred->gid, c->group))
+		return true;
+	*gateway = c->gateway != (uid_t)-1 && cred->uid == c->gateway;
+	if (*gateway)
 		return true;
 	if (*c->group_name)
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u, root and "
@@ -338,14 +372,15 @@ static void client_accept(struct control *c, int fd)
 {
 	struct control_client *p = c->client;
 	struct ucred cred;
+	bool gateway = false;
 
 	while (p < c->client + CLIENTS_MAX && p->used)
 		p++;
-	if (!may_ask(c, fd, &cred) || p == c->client + CLIENTS_MAX) {
+	if (!may_ask(c, fd, &cred, &gateway) || p == c->client + CLIENTS_MAX) {
 		close(fd);
 		return;
 	}
-	*p = (struct control_client){ .c = c, .cred = cred, .used = true,
+	*p = (struct control_client){ .c = c, .cred = cred, .used = true, .gateway = gateway,
 	                    .socket = { .fd = fd, .events = IO_IN | IO_HUP, .fn = on_message, .ctx = p },
 	                    .timer = { .fn = on_deadline, .ctx = p } };
 	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
@@ -439,6 +474,8 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 	c->knobs = cfg->knobs;
 	c->stats = cfg->stats;
 	c->recorder = cfg->recorder;
+	c->gateway = cfg->gateway;
+	c->prefix_fd = cfg->prefix_fd;
 	c->step_default_ns = cfg->step_default_ns;
 	c->step_target_us = cfg->knobs.step_ns == cfg->step_default_ns ? 0 : cfg->knobs.step_ns / 1000;
 	c->listener.fd = -1;

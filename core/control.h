@@ -27,6 +27,8 @@ struct control_config {
 	struct sched_knobs knobs;     /* as given to sched_create */
 	int32_t seqs_most, tokens_most; /* ceilings of max-num-seqs and max-num-batched-tokens */
 	uint32_t step_default_ns;     /* what step-target-ms 0 means on this device */
+	uid_t gateway;                /* may ask for the prefixes and for nothing else; -1 = nobody */
+	int prefix_fd;                /* the memory that shows them (core/prefix.h); -1 = none */
 	struct recorder *recorder;    /* for recordings; NULL = none possible */
 	struct stats_page *stats;     /* shows each knob's value and ceiling */
 };

@@ -58,6 +58,10 @@ struct daemon {
 	struct control *control;
 	struct recorder recorder;
 	struct rank_task rank;
+	struct prefix_secret secret;
+	struct prefix_page *shown;        /* the prefixes that we have; NULL: nobody looks */
+	int shown_fd;
+	uid_t gateway;
 	struct { struct load *load; uint64_t total, next_ns; bool bar; int percent, shown; } loading;
 	struct loop loop;
 	char err[1024];
@@ -265,15 +269,54 @@ static uint32_t vectors_most(const struct sr_limits *l)
 	return l->vectors ? most : 0;
 }
 
+static enum prefix_scope scope_of(const struct config *c)
+{
+	return c->prefix_cache_scope == SCOPE_GLOBAL ? PREFIX_GLOBAL :
+	       c->prefix_cache_scope == SCOPE_TENANT ? PREFIX_BY_TENANT : PREFIX_BY_UID;
+}
+
+/* The user whose requests may name tenants; -1: only our own uid's may. */
+static int find_gateway(struct daemon *d, uid_t *uid)
+{
+	struct passwd *pw;
+
+	*uid = (uid_t)-1;
+	if (!d->cfg.gateway_user)
+		return 0;
+	if (!(pw = getpwnam(d->cfg.gateway_user))) {
+		snprintf(d->err, sizeof(d->err), "--gateway-user %s: no such user", d->cfg.gateway_user);
+		return fail(d, "cannot start");
+	}
+	*uid = pw->pw_uid;
+	return 0;
+}
+
+/* Keys of names, salts and tenants.  One of several daemons shows which prefixes it has. */
+static int make_prefixes(struct daemon *d)
+{
+	const struct sr_limits *l = &d->plan.limits;
+	int r = prefix_secret(&d->secret);
+
+	if (!r && d->cfg.data_parallel_size > 1 && d->cfg.enable_prefix_caching)
+		r = prefix_create(&d->shown, &d->shown_fd, (int64_t)l->n_blocks + l->n_host_blocks, &d->secret);
+	if (!r && d->shown)
+		d->shown->scope = scope_of(&d->cfg);
+	if (r < 0) {
+		snprintf(d->err, sizeof(d->err), "the names of cached prefixes have no key or no memory: %s",
+		         strerror(-r));
+		return fail(d, "cannot start");
+	}
+	return 0;
+}
+
 static int make_clients(struct daemon *d, int listen_fd)
 {
 	struct clients_config c = {
 		.max = d->cfg.max_clients, .max_per_uid = d->cfg.max_clients,
 		.live = 1u << 13, .tokens = 1u << 16, .arena = 16u << 20, .take = 64,
 		.guides = sched_guides_alone((uint32_t)d->plan.limits.masks / 2),
-		.gateway = (uid_t)-1,
-		.scope_global = d->cfg.prefix_cache_scope == SCOPE_GLOBAL,
-		.scope_tenant = d->cfg.prefix_cache_scope == SCOPE_TENANT,
+		.gateway = d->gateway,
+		.scope = scope_of(&d->cfg), .secret = d->secret,
 		.vocab = d->model->m.n_vocab, .context = d->plan.context,
 		.vectors = vectors_most(&d->plan.limits), .width = d->plan.limits.vectors ? d->plan.limits.width : 0,
 		.only_pooled = d->plan.limits.whole,
@@ -283,16 +326,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.stall_ns = 10 * SECOND, .recorder = &d->recorder,
 		.counters = &d->loop.counters, .stats = d->loop.st,
 	};
-	struct passwd *pw;
 
-	if (d->cfg.gateway_user) {
-		if (!(pw = getpwnam(d->cfg.gateway_user))) {
-			snprintf(d->err, sizeof(d->err), "--gateway-user %s: no such user", d->cfg.gateway_user);
-			close(listen_fd);
-			return fail(d, "cannot start");
-		}
-		c.gateway = pw->pw_uid;
-	}
 	snprintf(c.model_name, sizeof(c.model_name), "%.63s",
 	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
 	if (locate_vocab_hash(&d->where, c.vocab_hash, d->err, sizeof(d->err)) < 0) {
@@ -311,7 +345,7 @@ static int make_scheduler(struct daemon *d)
 	const struct sr_limits *l = &d->plan.limits;
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS,
-		.n_groups = l->n_groups };
+		.n_groups = l->n_groups, .key = { d->secret.name[0], d->secret.name[1] }, .shown = d->shown };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
@@ -333,7 +367,8 @@ static int make_scheduler(struct daemon *d)
 	uint32_t step_default_ns = d->loop.ops->work ? 50 * MS : 5 * MS;
 	struct control_config cc = { .run_dir = d->run_dir, .group = d->cfg.operator_group,
 	                             .step_default_ns = step_default_ns, .recorder = &d->recorder,
-	                             .stats = d->loop.st };
+	                             .stats = d->loop.st, .gateway = d->gateway,
+	                             .prefix_fd = d->shown ? d->shown_fd : -1 };
 	struct sched_port port;
 
 	for (int32_t g = 0; g < l->n_groups; g++)
@@ -344,10 +379,6 @@ static int make_scheduler(struct daemon *d)
 		c.knobs.queue_tokens = d->plan.context;
 	/* sched.h needs (1 + ln slots) times the ids of all blocks; that factor is below 8 for 1,024 slots. */
 	c.ids_max = c.knobs.queue_tokens + 8 * (int64_t)l->n_blocks * l->block_tokens;
-	if (getrandom(k.key, sizeof(k.key), 0) != sizeof(k.key)) {
-		snprintf(d->err, sizeof(d->err), "random bytes cannot be read: %s", strerror(errno));
-		return fail(d, "cannot start");
-	}
 	clients_port(d->loop.cl, &port);
 	if (kv_create(&d->kv, &k) < 0 || sched_create(&d->loop.s, &c, d->kv, d->loop.ops, d->loop.b, &port) < 0) {
 		snprintf(d->err, sizeof(d->err), "no memory for %d blocks and %lld queued tokens", l->n_blocks,
@@ -414,6 +445,7 @@ static void stop_daemon(struct daemon *d)
 	control_destroy(d->control);
 	sched_destroy(d->loop.s);
 	kv_destroy(d->kv);
+	prefix_destroy(d->shown);
 	if (!d->loop.health.hangs) {                      /* a hung device may still read the model */
 		if (d->loop.b)
 			d->loop.ops->close(d->loop.b);
@@ -462,6 +494,8 @@ static int start_daemon(struct daemon *d)
 	}
 	if ((r = open_backend(d)) < 0)
 		return r;
+	if (find_gateway(d, &d->gateway) < 0 || make_prefixes(d) < 0)
+		return -1;
 	fd = listen_open(&d->ring_socket, d->cfg.socket_group, d->err, sizeof(d->err));
 	if (fd < 0)
 		return fail(d, "cannot listen");

@@ -66,6 +66,8 @@ void meters_count(struct meters *m, uint64_t now)
 	clients_stats(m->cl, &c);
 	st->running = (uint64_t)s.running;
 	st->waiting = (uint64_t)s.waiting;
+	st->waiting_tokens = (uint64_t)s.waiting_tokens;
+	st->prompt_token_ns = s.prompt_token_ns;
 	st->blocks_used = (uint64_t)k.n_held;
 	if ((uint32_t)k.n_held > st->blocks_peak)
 		st->blocks_peak = (uint32_t)k.n_held;

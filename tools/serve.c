@@ -11,6 +11,7 @@
  * everything: those of daemons that were not ready for STEADY_NS.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <netdb.h>
 #include <poll.h>
@@ -31,6 +32,7 @@
 #include "core/instance/config.h"
 #include "core/instance/log.h"
 #include "core/instance/notify.h"
+#include "core/prefix.h"
 #include "serve.h"
 #include "shmring/clock.h"
 
@@ -53,6 +55,7 @@ struct serve {
 	char **argv;                  /* [argc], and room for SERVE_WORDS more */
 	char notify[64];              /* our socket's abstract name, with its @ */
 	int notify_fd, signal_fd;
+	int secret_fd;                /* of the names of cached prefixes, for daemons alone (core/prefix.h) */
 	bool watched;                 /* our service manager expects watchdog pings */
 	bool stopping;
 	int code;                     /* exit code of the child that ended everything */
@@ -63,12 +66,15 @@ struct serve {
 /* The words and the place of one of several daemons: its rank, its CPUs and its GPUs. */
 static char **words_of(struct serve *s, const struct child *c)
 {
-	static char flag[] = "--data-parallel-rank", rank[16];
+	static char flag[] = "--data-parallel-rank", rank[16], secret[16];
 
 	if (c->rank < 0)
 		return s->argv;
 	snprintf(rank, sizeof(rank), "%d", c->rank);
 	serve_place(c->rank, s->n_daemons);
+	snprintf(secret, sizeof(secret), "%d", s->secret_fd);
+	setenv(PREFIX_SECRET_FD, secret, 1);
+	fcntl(s->secret_fd, F_SETFD, 0);
 	s->argv[s->argc] = flag;
 	s->argv[s->argc + 1] = rank;
 	s->argv[s->argc + 2] = NULL;
@@ -258,7 +264,7 @@ static void on_child(struct serve *s, const sigset_t *mask)
 	}
 }
 
-/* Start daemons that died, each at most once a second.  Returns the ms until the next start; -1: none waits. */
+/* Start daemons that died, each at most once a second.  Returns the ms until the next start, or -1. */
 static int restart(struct serve *s, const sigset_t *mask)
 {
 	uint64_t now = sr_now(), wait, next = UINT64_MAX;
@@ -362,6 +368,9 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 		if (s->n_daemons > 1)
 			snprintf(c->name, sizeof(c->name), "slipringd %d", i);
 	}
+	s->secret_fd = prefix_secret_fd();
+	if (s->secret_fd < 0)
+		return s->secret_fd;
 	s->argc = argc;
 	s->argv = calloc((size_t)argc + SERVE_WORDS + 1, sizeof(*s->argv));
 	if (!s->argv)

@@ -257,7 +257,7 @@ static int live_make(struct client *c)
 	memset(c->bucket, 0xff, n * sizeof(c->bucket[0])); /* NONE */
 	c->free = NONE;
 	c->shift = 32 - (uint32_t)__builtin_ctz(n);
-	c->odd = (uint32_t)key_hash(c->cl->key, &(uint64_t){ c->cl->n_seeds++ }, 1) | 1;
+	c->odd = (uint32_t)prefix_hash(c->cl->key, &(uint64_t){ c->cl->n_seeds++ }, 1) | 1;
 	return 0;
 }
 
@@ -306,7 +306,7 @@ static void client_hello(struct client *c)
 {
 	struct clients *cl = c->cl;
 	struct sr_hello h;
-	uint32_t flags = (c->gateway ? SR_TENANTS_HEARD : 0) | (cl->cfg.scope_tenant ? SR_TENANTS_APART : 0);
+	uint32_t flags = (c->gateway ? SR_TENANTS_HEARD : 0) | (cl->cfg.scope == PREFIX_BY_TENANT ? SR_TENANTS_APART : 0);
 	int e = host_hello(c->fd, &h);
 
 	if (e == -EAGAIN) {

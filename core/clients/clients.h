@@ -13,6 +13,7 @@
 #include "core/instance/record.h"
 #include "core/sched/sched.h"
 #include "core/instance/stats.h"
+#include "core/prefix.h"
 
 struct clients;
 struct empty;
@@ -26,7 +27,8 @@ struct clients_config {
 	size_t   stranger_bytes;      /* most memory shared with all untrusted clients together; 0 = no limit */
 	uint32_t take;                /* most requests of one client per turn (R8) */
 	uid_t    gateway;             /* its requests may name a tenant; -1 = only our own uid's may */
-	bool     scope_global, scope_tenant; /* --prefix-cache-scope; neither: by uid */
+	enum prefix_scope scope;      /* --prefix-cache-scope */
+	struct prefix_secret secret;  /* the keys of salts and tenants are made from it */
 	int32_t  vocab, context;
 	int32_t  width;               /* most elements of a vector; 0: there are none */
 	bool     only_pooled;         /* the model is an encoder */

@@ -140,7 +140,6 @@ int  take_guides(struct clients *cl, struct client *c);      /* returns how many
 void take_guides_kept(struct clients *cl, struct client *c); /* those that came before the held request */
 
 /* ---- clients/translate.c ---- */
-uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n);
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named);
 int32_t words_of(const struct clients *cl, const struct host_request *r); /* of its lists, unread */
 struct sched_request translate(struct clients *cl, const struct client *c,

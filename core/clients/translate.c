@@ -5,55 +5,19 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- keyed hash ------------------------------------------------------------------------------ */
-
-#define ROTL(x, n) ((x) << (n) | (x) >> (64 - (n)))
-
-/* SipHash-2-4 (Aumasson and Bernstein, 2012) of n words. */
-uint64_t key_hash(const uint64_t key[2], const uint64_t *word, int n)
-{
-	uint64_t a = key[0] ^ 0x736f6d6570736575u, b = key[1] ^ 0x646f72616e646f6du;
-	uint64_t c = key[0] ^ 0x6c7967656e657261u, d = key[1] ^ 0x7465646279746573u;
-
-	for (int i = 0; i <= n; i++) {
-		uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
-
-		d ^= m;
-		for (int round = 0; round < (i < n ? 2 : 6); round++) {
-			if (i == n && round == 2) {
-				a ^= m;
-				c ^= 0xff;
-			}
-			a += b; b = ROTL(b, 13) ^ a; a = ROTL(a, 32);
-			c += d; d = ROTL(d, 16) ^ c;
-			a += d; d = ROTL(d, 21) ^ a;
-			c += b; b = ROTL(b, 17) ^ c; c = ROTL(c, 32);
-		}
-		if (i < n)
-			a ^= m;
-	}
-	return a ^ b ^ c ^ d;
-}
-
-/* The salt decides who shares a cached prefix; without the key it cannot be forged. */
 static uint64_t salt_of(const struct clients *cl, const struct client *c, uint64_t tenant, uint64_t salt)
 {
-	uint64_t by_uid[] = { 0, c->uid, salt }, by_tenant[] = { 1, tenant, salt }, global[] = { 2, 0, salt };
-
-	return key_hash(cl->key, cl->cfg.scope_global ? global : cl->cfg.scope_tenant ? by_tenant : by_uid, 3);
+	return prefix_salt(&cl->cfg.secret, cl->cfg.scope, c->uid, tenant, salt);
 }
 
-/* A tenant named by a gateway never equals a uid of the machine. */
 uint64_t key_tenant(const struct clients *cl, const struct client *c, uint64_t named)
 {
-	uint64_t word[2] = { c->uid, named };
-
-	return c->gateway && named ? key_hash(cl->key, word, 2) | 1ull << 63 : c->uid;
+	return prefix_tenant(&cl->cfg.secret, c->uid, c->gateway, named);
 }
 
 static uint64_t seed_of(struct clients *cl, const struct sr_wire_request *q)
 {
-	return q->flags & SR_SEEDED ? q->sampling.seed : key_hash(cl->key, &(uint64_t){ cl->n_seeds++ }, 1);
+	return q->flags & SR_SEEDED ? q->sampling.seed : prefix_hash(cl->key, &(uint64_t){ cl->n_seeds++ }, 1);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */

@@ -698,14 +698,14 @@ static int check_together(struct parsing *p)
 		return config_fail(p, "data-parallel-rank is %d; with --data-parallel-size %d the ranks are 0 to %d",
 		                   c->data_parallel_rank, c->data_parallel_size, c->data_parallel_size - 1);
 	if (c->data_parallel_size_local && c->data_parallel_size_local != c->data_parallel_size)
-		return config_fail(p, "data-parallel-size-local is %d and data-parallel-size is %d: all replicas run on "
-		                   "this machine, so they must be equal", c->data_parallel_size_local,
+		return config_fail(p, "data-parallel-size-local is %d and data-parallel-size is %d: all replicas run "
+		                   "on this machine, so they must be equal", c->data_parallel_size_local,
 		                   c->data_parallel_size);
 	if (c->data_parallel_external_lb && c->data_parallel_rank < 0)
 		return config_fail(p, "--data-parallel-external-lb needs --data-parallel-rank");
 	if (c->socket && c->data_parallel_size > 1)
-		return config_fail(p, "--socket names one daemon, and --data-parallel-size %d starts several: name them "
-		                   "with --instance", c->data_parallel_size);
+		return config_fail(p, "--socket names one daemon, and --data-parallel-size %d starts several: name "
+		                   "them with --instance", c->data_parallel_size);
 	for (int i = 0; i < c->n_api_keys; i++)
 		if (!*c->api_key[i])
 			return config_fail(p, "api-key: a key is empty");

@@ -111,6 +111,8 @@ struct stats_page {
 
 	/* gauges */
 	uint64_t running, waiting, blocks_used, clients;
+	uint64_t waiting_tokens;      /* prompt tokens of the waiting requests, cached or not */
+	double   prompt_token_ns;     /* time that a prompt token adds to a batch, smoothed; 0 = not known */
 	uint32_t blocks_peak;         /* since the last minute's mark */
 
 	struct counters count;

@@ -26,6 +26,9 @@
 #include <stddef.h>
 
 #include "core/kv/kv.h"
+#include "core/prefix.h"
+
+_Static_assert(PREFIX_GROUPS == KV_GROUPS && PREFIX_BLOCK_MAX == KV_CHUNK, "core/prefix.h is a leaf");
 
 #define NONE         (-1)
 #define RUN_BLOCKS   26       /* blocks in a run: 128 bytes */
@@ -176,7 +179,7 @@ struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int
 /* The name of the same block of another group. */
 static inline struct kv_key key_of_group(const struct kv_key *key, int32_t group)
 {
-	return (struct kv_key){ { key->w[0] + (uint64_t)(uint32_t)group * 0x9e3779b97f4a7c15u, key->w[1] } };
+	return (struct kv_key){ { prefix_of_group(key->w[0], group), key->w[1] } };
 }
 
 /* Find the indexed blocks of a group, one by tier, that continue *t with these ids, whose key is *key; NONE.

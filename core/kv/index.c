@@ -8,9 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL        /* inlined: a call costs as much as hashing 100 bytes */
-#include <xxhash.h>
-
 /* Copy a block's ids; the constant length lets the compiler inline the copy. */
 static inline void copy_ids(const struct kv *kv, int32_t *to, const int32_t *from)
 {
@@ -20,32 +17,11 @@ static inline void copy_ids(const struct kv *kv, int32_t *to, const int32_t *fro
 		memcpy(to, from, (size_t)kv->cfg.block_tokens * sizeof(*to));
 }
 
-/* What a key is the hash of. */
-struct hashed {
-	uint64_t secret, parent[2], salt;
-	int32_t  id[KV_CHUNK];
-};
-#define HASHED_BYTES(ids) (offsetof(struct hashed, id) + (size_t)(ids) * sizeof(int32_t))
-
-/* A constant length leaves no branch on it in the hash. */
-static __attribute__((flatten)) XXH128_hash_t hash_usual(const struct hashed *in, uint64_t seed)
-{
-	return XXH3_128bits_withSeed(in, HASHED_BYTES(USUAL_TOKENS), seed);
-}
-
 struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int32_t *id)
 {
-	struct hashed in;
-	XXH128_hash_t h;
+	const struct prefix_name n = prefix_name(kv->cfg.key, t->key, t->salt, id, kv->cfg.block_tokens);
 
-	in.secret = kv->cfg.key[0];
-	in.parent[0] = t->key[0];
-	in.parent[1] = t->key[1];
-	in.salt = t->salt;
-	copy_ids(kv, in.id, id);
-	h = kv->cfg.block_tokens == USUAL_TOKENS ? hash_usual(&in, kv->cfg.key[1]) :
-	    XXH3_128bits_withSeed(&in, HASHED_BYTES(kv->cfg.block_tokens), kv->cfg.key[1]);
-	return (struct kv_key){ { h.low64, h.high64 } };
+	return (struct kv_key){ { n.w[0], n.w[1] } };
 }
 
 void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group, const int32_t *id,
@@ -65,6 +41,8 @@ void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group
 	n->next_in_bucket = *head;
 	n->twin = NONE;
 	*head = i;
+	if (kv->cfg.shown)
+		prefix_put(kv->cfg.shown, key->w[0]);
 }
 
 void index_remove(struct kv *kv, int32_t i)
@@ -76,6 +54,8 @@ void index_remove(struct kv *kv, int32_t i)
 		at = &name_of(kv, *at)->next_in_bucket;
 	*at = n->next_in_bucket;
 	kv->block[i].indexed = false;
+	if (kv->cfg.shown)
+		prefix_take(kv->cfg.shown, n->key.w[0]);
 	if (kv->windows)
 		unit_leave(kv, i);
 	if (n->twin != NONE)

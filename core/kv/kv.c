@@ -394,6 +394,11 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 		kv->reach[g] = most_reach(cfg, g);
 		kv->windows |= has_window(kv, g);
 	}
+	if (cfg->shown) {
+		cfg->shown->block_tokens = (uint32_t)cfg->block_tokens;
+		cfg->shown->n_groups = (uint32_t)kv->cfg.n_groups;
+		memcpy(cfg->shown->reach, kv->reach, sizeof(kv->reach));
+	}
 	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);
 	kv->block = (struct kv_block *)((char *)kv + at_block);
 	kv->run = (struct kv_run *)((char *)kv + at_run);

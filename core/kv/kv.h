@@ -58,6 +58,7 @@
 #include <stdint.h>
 
 struct kv;
+struct prefix_page;
 
 /* The ids of a sequence, in pooled chunks that it owns.  All are full but the last, which
  * always has room, so that `at` below always has a place to point to. */
@@ -99,6 +100,7 @@ struct kv_config {
 	int32_t  n_owners;    /* of cached blocks; 0 = 1 */
 	int32_t  n_groups;    /* at most KV_GROUPS; 0 = 1 */
 	struct kv_group group[KV_GROUPS];
+	struct prefix_page *shown; /* shows the names of published blocks (core/prefix.h); NULL = nobody looks */
 };
 
 struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 demotes */

@@ -19,6 +19,14 @@
 #define AHEAD_CHAIN  4        /* the bucket's first entry 4 evictions ahead */
 #define AHEAD_TABLES 16       /* tables that kv_publish_many prefetches ahead */
 
+/* The bucket of a name, and that of the page that shows names. */
+PREFETCH void prefetch_bucket(const struct kv *kv, const struct kv_key *key)
+{
+	__builtin_prefetch(bucket_of(kv, key), 1);
+	if (kv->cfg.shown)
+		__builtin_prefetch(prefix_bucket(kv->cfg.shown, key->w[0], 0), 1);
+}
+
 /* ---- evictions ------------------------------------------------------------------------------ */
 
 /* The block `by` places behind cached block i in its run or the next run.  NONE: there is none, or it is
@@ -46,7 +54,7 @@ PREFETCH void prefetch_evictions(const struct kv *kv, int32_t i)
 	if (chain != NONE)
 		__builtin_prefetch(name_of(kv, *bucket_of(kv, &name_of(kv, chain)->key)), 1);
 	if (bucket != NONE)
-		__builtin_prefetch(bucket_of(kv, &name_of(kv, bucket)->key), 1);
+		prefetch_bucket(kv, &name_of(kv, bucket)->key);
 	if (name != NONE) {
 		__builtin_prefetch(&kv->block[name], 1);
 		__builtin_prefetch(name_of(kv, name), 1);
@@ -75,11 +83,6 @@ PREFETCH void prefetch_name(const struct kv *kv, const struct kv_table *t)
 	__builtin_prefetch(&kv->block[i], 1);
 	__builtin_prefetch(name, 1);
 	__builtin_prefetch(name + 64, 1);
-}
-
-PREFETCH void prefetch_bucket(const struct kv *kv, const struct kv_key *key)
-{
-	__builtin_prefetch(bucket_of(kv, key), 1);
 }
 
 PREFETCH void prefetch_chain(const struct kv *kv, const struct kv_key *key)

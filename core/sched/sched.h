@@ -187,6 +187,7 @@ struct sched_config {
 struct sched_stats {
 	int32_t  running, waiting, preempted;
 	int64_t  waiting_tokens;
+	double   prompt_token_ns;                  /* time that a prompt token adds to a batch; 0: not known */
 	uint64_t samples, late, finished, cached_tokens;
 	enum sched_why why;                        /* how the time until the next step is counted */
 	struct {                                   /* the last batch reaped; a step reaps at most one */

@@ -138,5 +138,6 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 	*out = s->stats;
 	out->running = s->n_run;
 	out->why = s->why;
+	out->prompt_token_ns = s->prompt_ns;
 	out->preempted = s->preempted.n;
 }

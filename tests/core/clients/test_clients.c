@@ -54,7 +54,7 @@ static void siphash_is_siphash(void **state)
 
 	(void)state;
 	for (int n = 0; n <= 2; n++)
-		assert_true(key_hash(key, in, n) == is[n]);
+		assert_true(prefix_hash(key, in, n) == is[n]);
 }
 
 /* ---- each field ------------------------------------------------------------------------------ */
@@ -225,7 +225,8 @@ static void prefixes_are_shared_within_a_scope(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		struct clients_config cfg = { .scope_global = t[i].global, .scope_tenant = t[i].tenant };
+		struct clients_config cfg = { .scope = t[i].global ? PREFIX_GLOBAL :
+			t[i].tenant ? PREFIX_BY_TENANT : PREFIX_BY_UID };
 		uint32_t apart = t[i].tenant ? SR_TENANTS_APART : 0;
 		struct sr_conn *c;
 
