@@ -247,7 +247,7 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	}
 	ec.tenants = auth_needed(a->auth);
 	memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
-	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, index, err, errlen);
+	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, &a->shared->fleet, index, err, errlen);
 	if (!r && live_create(&a->live, a) < 0) {
 		snprintf(err, errlen, "--ui: there is no memory for the page.");
 		r = -ENOMEM;

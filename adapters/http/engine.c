@@ -33,7 +33,7 @@ struct engine_slot {
 	bool waits;                  /* waits for its first token */
 	bool limited;                /* LIVE, with SR_GUIDED or SR_POOLED */
 	bool guided, pooled;         /* as its flags say */
-	uint32_t n_prompt;
+	uint32_t n_prompt, fresh;    /* tokens of the prompt; those that must be computed, as far as is known */
 	void *owner;                 /* NULL = the owner dropped it */
 	struct tenant *tenant;
 	struct kept *kept;           /* while QUEUED, and while LIVE if the daemon may refuse it */
@@ -68,6 +68,8 @@ struct engine {
 	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
 	struct tenants tenants;      /* hold requests */
 	uint64_t n_waits;            /* requests without a token */
+	uint64_t fresh, sent;        /* engine_work() */
+	uint32_t expected;           /* engine_expect(), for the next request */
 	uint64_t waits, tokens;      /* these, and their prompt tokens; of each tenant at most its share */
 	unsigned n_wait;             /* tenants that have such requests */
 	struct engine_slot *slot;
@@ -148,6 +150,7 @@ static void begun(struct engine *e, struct engine_slot *s)
 	if (!s->waits)
 		return;
 	s->waits = false;
+	e->fresh -= s->fresh;
 	count(e, s->tenant, -1, s->n_prompt);
 	for (int kind = 0; s->state == LIVE && kind < TENANT_KINDS; kind++)
 		if (s->tenant->credit[kind] < ENGINE_LIVE)
@@ -296,6 +299,8 @@ static void connect_done(struct work *w)
 	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
 	         e->model.context, e->model.vocab, e->model.live);
 	warn_unheard(e);
+	if (e->c.connected)
+		e->c.connected(e->c.replica);
 	run(e);
 }
 
@@ -617,6 +622,10 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	s->pooled = q->flags & SR_POOLED;
 	s->n_prompt = q->n_prompt;
 	s->waits = true;
+	s->fresh = e->expected < q->n_prompt ? e->expected : q->n_prompt;
+	e->expected = UINT32_MAX;
+	e->fresh += s->fresh;
+	e->sent++;
 	count(e, s->tenant, 1, q->n_prompt);
 	if (q->tenant && !keep(s, i, q))         /* the daemon may refuse it */
 		r = -ENOMEM;
@@ -635,6 +644,12 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	if (r == -ECONNRESET)
 		io_timer_set(e->io, &e->again, io_now());         /* later, not inside the caller */
 	return r;
+}
+
+void engine_expect(struct engine *e, uint32_t tokens) { e->expected = tokens; }
+struct engine_work engine_work(const struct engine *e)
+{
+	return (struct engine_work){ e->sent, e->n_waits, e->fresh };
 }
 
 int engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
@@ -685,6 +700,7 @@ int engine_create(struct engine **out, struct io *io, struct workers *w, const s
 	e->io = io;
 	e->workers = w;
 	e->free = NONE;
+	e->expected = UINT32_MAX;
 	e->tenants.quantum = 1;              /* every request costs 1, whatever its size */
 	e->backoff = RETRY_MIN;
 	e->again = (struct io_timer){ .fn = on_again, .ctx = e };

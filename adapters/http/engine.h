@@ -56,6 +56,8 @@ struct engine_config {
 	 * before the first token(), so that no guide waits for the text of others. */
 	void (*drawn)(void *owner, int32_t id, bool last);
 	void (*preempted)(void *ctx, unsigned times);       /* for every request that ended */
+	void (*connected)(void *replica);                   /* to the daemon, perhaps again; or NULL */
+	void *replica;
 	void *ctx;
 };
 
@@ -77,6 +79,11 @@ void engine_doing(struct engine *e, int what, int by);
 /* 0 and *handle; -EAGAIN: the queue or the tenant's share of it is full; -ECONNREFUSED: the daemon is away;
  * or an error of sr_submit. */
 int  engine_submit(struct engine *e, const struct sr_request *q, void *owner, uint64_t *handle);
+/* The next request that is submitted needs only so many of its prompt's tokens computed; by default all. */
+void engine_expect(struct engine *e, uint32_t tokens);
+/* Requests submitted since the start; those without a first token; prompt tokens to compute for these. */
+struct engine_work { uint64_t sent, waits, fresh; };
+struct engine_work engine_work(const struct engine *e);
 /* sr_guide() of a request that was submitted(); -ESRCH: it is not in the daemon. */
 int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
                   uint32_t n, const uint32_t *bits);

@@ -347,7 +347,16 @@ static void slipring(struct scrape *s, const struct api *a)
 			knob(s, "slipring_knob_ceiling", (enum knob)i, p->knob_ceiling[i]);
 	one(s, "slipring_http_tenants_heard", "gauge", "1: the daemon hears which API key a request "
 	    "has; 0: it does not (--gateway-user), or is away.", m && m->flags & SR_TENANTS_HEARD ? 1 : 0);
+	one(s, "slipring_route_cached_tokens_total", "counter", "Prompt tokens that the daemon seemed "
+	    "to have cached when it was chosen; prefix_cache_hits_total is what it had.",
+	    (double)shared_get(a->shared->fleet.cached[s->engine]));
 	s->ours = true;
+	head(s, "slipring_route_seconds", "summary", "Time of choosing the daemon of a request.");
+	sample(s, "slipring_route_seconds", "_count", NULL, (double)shared_get(a->shared->fleet.n));
+	sample(s, "slipring_route_seconds", "_sum", NULL, (double)shared_get(a->shared->fleet.ns) / 1e9);
+	one(s, "slipring_moved_requests_total", "counter", "Requests whose daemon was gone, so that "
+	    "another was asked.",
+	    (double)shared_get(a->shared->fleet.moved));
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
 	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",

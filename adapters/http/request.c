@@ -787,6 +787,7 @@ static bool ask_again(struct request *r, struct choice *c)
 	if (c->n_tokens || c->n_moves == MOVES_MAX || fleet_n(r->api->fleet) == 1)
 		return false;
 	c->n_moves++;
+	shared_add(r->api->shared->fleet.moved, 1);
 	if (scores_prompt(r, c)) {
 		out_reset(&r->scored[c->prompt].scores.bytes);
 		scores_add_plain(&r->scored[c->prompt].scores, r->ask.prompt[c->prompt].ids.id[0]);

@@ -6,14 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapters/http/worker.h"
+#include "choose.h"
+#include "known.h"
+
 #define STUCK_NS (5 * 1000000000ull)         /* not ready after this time with work but no progress */
+#define SILENT_NS (2 * 1000000000ull)        /* not chosen after this time with work but no sign of life */
 #define LOOK_NS  1000000000ull
+#define FRESH_NS 1000000ull                  /* a page is read again after this time */
+#define RATE     10000.0                     /* prompt tokens per second, until one was computed */
+
+_Static_assert(KNOWN_DAEMONS >= FLEET_MAX, "all are asked");
 
 struct fleet {
 	const struct config *cfg;
 	struct io *io;
 	struct io_timer watch;               /* calls fleet_look() once a second */
+	int room;                            /* replicas that are allocated */
 	int n, turn;                         /* turn: where the next choice begins to look */
+	struct fleet_counters *count;
+	struct known_names names;            /* of the prompt that is being placed */
 	struct replica replica[];
 };
 
@@ -92,27 +104,156 @@ bool fleet_healthy(struct fleet *f)
 
 /* ---- the choice ---- */
 
+/* Its page as of FRESH_NS ago at most. */
+static void refresh(struct replica *r, uint64_t now)
+{
+	if (!r->page || now - r->read_at < FRESH_NS)
+		return;
+	stats_read(r->page);
+	r->read_at = now;
+	r->sent = engine_work(r->engine).sent;
+}
+
+static double rate_of(const struct replica *r)
+{
+	return r->page && r->page->prompt_token_ns > 0 ? 1e9 / r->page->prompt_token_ns : 0;
+}
+
+/* The mean time that its sequences take: what one that runs still has, if their times are spread widely. */
+static double left_of(const struct stats_page *p)
+{
+	const struct stats_histogram *h = &p->hist[HIST_INFERENCE];
+	uint64_t n = 0;
+
+	for (int i = 0; i < STATS_BUCKETS; i++)
+		n += h->count[i];
+	return n ? h->sum / (double)n : 1;
+}
+
+/* What is known of one daemon.  What was sent since the page was read is not in it yet. */
+static void load_of(const struct replica *r, const struct sr_request *q, uint64_t now, struct choose_load *l)
+{
+	const struct stats_page *p = r->page;
+	const struct sr_model_info *m = engine_model(r->engine);
+	const struct engine_work w = engine_work(r->engine);
+
+	*l = (struct choose_load){ .rate = rate_of(r), .fresh = (double)w.fresh, .max_seqs = 1e9, .left_s = 1,
+	                           .running = (double)(w.sent - r->sent) };
+	l->usable = m && engine_room(r->engine, q->tenant);
+	if (!p || !p->epoch) {
+		l->running = engine_live(r->engine);
+		return;
+	}
+	if (strcmp(p->state, "ready") || (p->busy_since_ns && now > p->alive_ns + SILENT_NS))
+		l->usable = false;
+	if (p->waiting > w.waits)             /* other adapters' requests wait there, too */
+		l->fresh += (double)p->waiting_tokens * (double)(p->waiting - w.waits) / (double)p->waiting;
+	l->running += (double)p->running;
+	l->waiting = (double)p->waiting;
+	l->max_seqs = (double)p->max_num_seqs;
+	l->left_s = left_of(p);
+}
+
+static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
+{
+	struct choose_load l[FLEET_MAX];
+	struct known_ask ask[FLEET_MAX];
+	double rate = 0;
+	int best;
+
+	for (int i = 0; i < f->n; i++) {
+		struct replica *r = &f->replica[i];
+
+		refresh(r, now);
+		load_of(r, q, now, &l[i]);
+		ask[i] = (struct known_ask){ .known = l[i].usable ? r->known : NULL,
+			.gateway = l[i].usable && engine_model(r->engine)->flags & SR_TENANTS_HEARD };
+		rate = l[i].rate > rate ? l[i].rate : rate;
+	}
+	known_tokens(ask, f->n, q, &f->names, now);
+	for (int i = 0; i < f->n; i++) {
+		l[i].cached = ask[i].tokens;
+		if (l[i].rate <= 0)
+			l[i].rate = rate > 0 ? rate : RATE;
+	}
+	best = choose_best(l, f->n, q->n_prompt, f->turn);
+	if (best < 0)
+		return best;
+	atomic_fetch_add_explicit(&f->count->cached[best], (uint64_t)l[best].cached, memory_order_relaxed);
+	engine_expect(f->replica[best].engine, q->n_prompt - (uint32_t)l[best].cached);
+	known_sent(&ask[best], q, &f->names, now);
+	f->turn = (best + 1) % f->n;
+	return best;
+}
+
 struct engine *fleet_choose(struct fleet *f, const struct sr_request *q)
 {
-	struct engine *best = NULL;
-	unsigned least = 0;
-	int at = 0;
+	uint64_t now;
+	int i;
 
 	if (f->n == 1)
 		return f->replica[0].engine;
-	for (int k = 0; k < f->n; k++) {
-		int i = (f->turn + k) % f->n;
-		struct engine *e = f->replica[i].engine;
-		const struct queue_load l = engine_load(e, q->tenant);
+	now = io_now();
+	i = choose(f, q, now);
+	atomic_fetch_add_explicit(&f->count->n, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&f->count->ns, io_now() - now, memory_order_relaxed);
+	for (int k = 0; i < 0 && k < f->n; k++)
+		if (engine_model(f->replica[k].engine))
+			i = k;
+	return f->replica[i < 0 ? 0 : i].engine;
+}
 
-		if (!engine_room(e, q->tenant) || (best && l.requests >= least))
-			continue;
-		best = e;
-		least = (unsigned)l.requests;
-		at = i;
+/* ---- what each has cached ---- */
+
+struct fetch {
+	struct work work;                    /* first */
+	struct replica *replica;             /* used on the loop's thread only; NULL: the fleet is gone */
+	char run_dir[256];
+	const struct prefix_page *page;
+	int result;
+};
+
+static void fetch_run(struct work *w)
+{
+	struct fetch *t = (struct fetch *)w;
+
+	t->result = known_fetch(&t->page, t->run_dir);
+}
+
+static void fetch_done(struct work *w)
+{
+	struct fetch *t = (struct fetch *)w;
+
+	if (t->replica) {
+		t->replica->fetch = NULL;
+		known_renew(t->replica->known, t->result < 0 ? NULL : t->page);
+	} else if (t->result == 0) {
+		prefix_close(t->page);
 	}
-	f->turn = (at + 1) % f->n;
-	return best ? best : f->replica[0].engine;
+	free(t);
+}
+
+/* A daemon has connected: nothing counts as cached there until its new page is here. */
+static void on_connected(void *ctx)
+{
+	struct replica *r = ctx;
+	struct fetch *t;
+
+	if (!r->known || r->fetch)
+		return;
+	known_renew(r->known, NULL);
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return;
+	t->work = (struct work){ .run = fetch_run, .done = fetch_done };
+	t->replica = r;
+	t->result = -ECONNABORTED;           /* stays if it comes back before a worker ran it */
+	memcpy(t->run_dir, r->run_dir, sizeof(t->run_dir));
+	r->fetch = t;                        /* first: it may be done when workers_give returns */
+	if (workers_give(r->workers, &t->work) < 0) {
+		r->fetch = NULL;
+		free(t);
+	}
 }
 
 /* ---- all of them ---- */
@@ -173,7 +314,9 @@ enum queue_limit fleet_queue(struct fleet *f, uint64_t tenant, uint64_t n, uint6
 
 		if (f->n > 1 && !engine_model(r->engine))
 			continue;
-		if (r->page)
+		if (f->n > 1)
+			refresh(r, io_now());
+		else if (r->page)
 			stats_read(r->page);
 		limit = queue_check(f->cfg, r->page, &load, n, tokens);
 		if (limit == QUEUE_ROOM)
@@ -207,6 +350,13 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 		return rc;
 	}
 	ec.socket = socket;
+	ec.connected = on_connected;
+	ec.replica = r;
+	r->workers = w;
+	if (config_replicas(f->cfg) > 1 && (rc = known_create(&r->known)) < 0) {
+		snprintf(err, errlen, "The API cannot be started: %s.", strerror(-rc));
+		return rc;
+	}
 	snprintf(ec.name, sizeof(ec.name), "slipring-http %d", process);
 	rc = engine_create(&r->engine, f->io, w, &ec);
 	if (rc < 0)
@@ -217,7 +367,8 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 }
 
 int fleet_create(struct fleet **out, struct io *io, struct workers *w, const struct config *cfg,
-                 const struct engine_config *c, int process, char *err, size_t errlen)
+                 const struct engine_config *c, struct fleet_counters *count, int process, char *err,
+                 size_t errlen)
 {
 	int n = config_replicas(cfg), rc = 0;
 	struct fleet *f = calloc(1, sizeof(*f) + (size_t)n * sizeof(f->replica[0]));
@@ -228,6 +379,8 @@ int fleet_create(struct fleet **out, struct io *io, struct workers *w, const str
 		return -ENOMEM;
 	}
 	f->cfg = cfg;
+	f->room = n;
+	f->count = count;
 	f->io = io;
 	f->watch = (struct io_timer){ .fn = on_watch, .ctx = f };
 	while (!rc && f->n < n)
@@ -246,8 +399,11 @@ void fleet_destroy(struct fleet *f)
 	if (!f)
 		return;
 	io_timer_del(f->io, &f->watch);
-	for (int i = 0; i < f->n; i++) {
+	for (int i = 0; i < f->n || (i < f->room && f->replica[i].known); i++) {
 		engine_destroy(f->replica[i].engine);
+		known_destroy(f->replica[i].known);
+		if (f->replica[i].fetch)
+			f->replica[i].fetch->replica = NULL;
 		if (f->replica[i].page)
 			stats_close(f->replica[i].page);
 	}

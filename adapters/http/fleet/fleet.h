@@ -7,6 +7,7 @@
 #ifndef FLEET_H
 #define FLEET_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,10 +16,19 @@
 #include "core/instance/config.h"
 #include "core/instance/stats.h"
 
+struct fetch;
 struct fleet;
+struct known;
 struct workers;
 
 #define FLEET_MAX 64                   /* most daemons of a model */
+
+/* Choices of all adapter processes, in memory that they share. */
+struct fleet_counters {
+	_Atomic uint64_t n, ns;            /* choices, and the time that they took */
+	_Atomic uint64_t moved;            /* requests asked again elsewhere */
+	_Atomic uint64_t cached[FLEET_MAX]; /* prompt tokens that a chosen daemon seemed to have cached */
+};
 
 /* One daemon. */
 struct replica {
@@ -26,18 +36,25 @@ struct replica {
 	char run_dir[256];
 	const struct stats_page *page;     /* NULL: there is none */
 	uint64_t progress, progress_at;    /* of its page; progress_at: when it last changed */
+	uint64_t read_at;                  /* when the page was last read, */
+	uint64_t sent;                     /* and what had been sent by then */
+	struct workers *workers;
+	struct known *known;               /* what it has cached; NULL: it is the only one */
+	struct fetch *fetch;               /* its prefix page is being asked for */
 };
 
 /* c: socket and name are made here, for each daemon.  0, or -errno and one sentence. */
 int  fleet_create(struct fleet **out, struct io *io, struct workers *w, const struct config *cfg,
-                  const struct engine_config *c, int process, char *err, size_t errlen);
+                  const struct engine_config *c, struct fleet_counters *n, int process, char *err,
+                  size_t errlen);
 void fleet_destroy(struct fleet *f);      /* after workers_destroy */
 
 int  fleet_n(const struct fleet *f);
 const struct replica *fleet_replica(const struct fleet *f, int i); /* 0 .. fleet_n() - 1 */
 
 /* The daemon that is to serve *q; never NULL.  With one daemon it is that one, connected or not.  Of several
- * it is one that is connected and has room for the request's tenant, unless there is none. */
+ * it is the one that will answer first (choose.h), of those that are connected, ready and have room for the
+ * request's tenant.  If there is none, it is the first that is connected, or the first. */
 struct engine *fleet_choose(struct fleet *f, const struct sr_request *q);
 
 const struct sr_model_info *fleet_model(const struct fleet *f); /* of the first that is connected, or NULL */
