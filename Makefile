@@ -89,7 +89,7 @@ $(BUILD)/pic/%.o: %.c
 	$(Q)$(CC) $(ALL_CFLAGS) $(FLAGS) -fPIC -MMD -MP -c -o $@ $<
 
 # The page of slipring-http, as bytes.  Its scripts are joined in this order.
-PAGE_PARTS := $(addprefix adapters/http/page/,page.html page.css common.js talk.js page.js)
+PAGE_PARTS := $(addprefix adapters/http/page/,page.html page.css common.js chart.js live.js talk.js page.js)
 $(BUILD)/$(PAGE): adapters/http/page/join.py $(PAGE_PARTS)
 	@mkdir -p $(@D)
 	$(call say,JOIN)

@@ -68,6 +68,7 @@ static const struct route {
 	{ "/ui", GET, true, false, false, PAGE, page_get, NULL },
 	{ "/ui/live", GET, false, false, false, PAGE, live_get, NULL },
 	{ "/ui/history", GET, false, false, false, PAGE, live_past, NULL },
+	{ "/ui/knob", POST, false, true, true, PAGE, knob_post, NULL },
 	{ "/api/hello", GET, true, false, false, MAIN, get_live, NULL },
 	{ "/live", GET, true, false, false, BOTH, get_live, NULL },
 	{ "/ping", GET | POST, true, false, false, BOTH, get_health, NULL },

@@ -97,6 +97,7 @@ static void figure(struct view *v)
 	figures_between(&v->old->mark, &v->now->mark, &v->f);
 	for (int i = 0; i < 3; i++) {
 		v->ttft[i] = figures_percentile(HIST_TTFT, a ? &a[HIST_TTFT] : NULL, &b[HIST_TTFT], share[i]);
+		v->queue[i] = figures_percentile(HIST_QUEUE, a ? &a[HIST_QUEUE] : NULL, &b[HIST_QUEUE], share[i]);
 		v->itl[i] = figures_percentile(HIST_ITL, a ? &a[HIST_ITL] : NULL, &b[HIST_ITL], share[i]);
 	}
 	clients(v);
@@ -201,6 +202,7 @@ json_t *view_json(const struct view *v, int clients_most)
 	              "longest_turn_s", (double)p->cycle_max_ns / 1e9, "why_s", why, "bound_s", bound,
 	              "empty_s", empty,
 	              "client", json_clients(v, clients_most), "memory", json_memory(p), "knobs", json_knobs(p)));
+	json_object_set_new(j, "queue_s", three(v->queue));
 	json_object_update_new(j, json_pack("{s:b, s:f, s:I, s:I, s:I, s:I}", "first", v->first, "uptime_s", p->ready_ns &&
 	              v->now->mark.at_ns > p->ready_ns ? (double)(v->now->mark.at_ns - p->ready_ns) / 1e9 : 0.0,
 	              "steps", (json_int_t)f->n.steps, "requests", (json_int_t)f->ended, "max_model_len",

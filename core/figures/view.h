@@ -28,7 +28,7 @@ struct view {
 	bool first;                       /* there is no older copy: figures are since READY */
 	struct view_look *old, *now;
 	struct figures f;
-	double ttft[3], itl[3];           /* p50, p90, p99; seconds */
+	double ttft[3], itl[3], queue[3];           /* p50, p90, p99; seconds */
 	struct view_row row[STATS_CLIENTS]; /* the busiest first */
 	int n_rows;
 	uint64_t epoch;                   /* of the daemon that was looked at */

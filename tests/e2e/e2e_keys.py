@@ -20,6 +20,7 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/ui": ("GET", False, None, 200),
     "/ui/live": ("GET", True, None, 404),                 # asked for a daemon that is not there
     "/ui/history": ("GET", True, None, 200),
+    "/ui/knob": ("POST", True, {"knob": "max-num-seqs", "value": "8"}, 403),
     "/api/hello": ("GET", False, None, 200),
     "/v1/models": ("GET", True, None, 200),
     "/v1/models/{model}": ("GET", True, None, 404),       # asked for a model that is not there

@@ -164,6 +164,26 @@ def other_origins_get_nothing(p):
     check(got == 400 and "Access-Control-Allow-Origin" not in sent, f"preflight: {got}")
 
 
+def knobs(p, stop):
+    def turn(knob, value, status, **headers):
+        got, _, text = p.ask("POST", "/ui/knob", {"knob": knob, "value": value}, headers={"Content-Type": "application/json", **headers})
+        check(got == status, f"{knob} {value}: {got} {text}")
+        return json.loads(text)
+    check("--ui-knobs" in turn("max-num-seqs", "9", 403)["error"]["message"], "not unless it is allowed")
+    stop()
+    p.adapter("--ui-knobs")
+    check(turn("max-num-seqs", "9", 200) == {"knob": "max-num-seqs", "was": "7", "now": "9"}, "turned")
+    r = subprocess.run([os.path.join(BUILD, "slipring"), "set", "--json"], env=p.env, capture_output=True, text=True)
+    check(json.loads(r.stdout)["max-num-seqs"]["now"] == 9, f"as slipring set sees it: {r.stdout}")
+    check("--knob-ceiling" in turn("max-num-seqs", "100000", 400)["error"]["message"], "the daemon's own words")
+    turn("no-such", "1", 400)
+    turn("max-num-seqs", "many", 400)
+    turn("max-num-seqs", "8", 403, Origin="https://evil.example")
+    for body in ("", "[]", '{"knob": 1}', '{"knob": "max-num-seqs", "value": 9}', '{"knob": "max-num-seqs", "value": "9", "replica": 3}', "{" * 4000):
+        check(p.ask("POST", "/ui/knob", body)[0] == 400, f"{body[:60]}")
+    check(p.ask("POST", "/ui/knob", "knob=1", headers={"Content-Type": "application/x-www-form-urlencoded"})[0] == 400, "a form")
+
+
 def viewers(p):
     all_of_them = [Viewer(p) for _ in range(16)]
     check(all(v.event()["hello"] for v in all_of_them), "16 look")
@@ -211,6 +231,7 @@ def main():
         p.adapter()
         figures(p)
         past(p)
+        knobs(p, stop)
         viewers(p)
         the_daemon_dies_and_comes_back(p)
         v = Viewer(p)

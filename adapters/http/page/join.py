@@ -24,7 +24,8 @@ def array(name, data):
 
 
 def main(page, css, *rest):
-    style, script = lines_of(css), "\n".join(map(lines_of, rest[:-1]))
+    style = re.sub(r":\s+", ":", re.sub(r"\s*([{};,])\s*", r"\1", lines_of(css)))
+    script = "\n".join(map(lines_of, rest[:-1]))
     html = lines_of(page)
     for mark, text in (("<!-- style -->", style), ("<!-- script -->", script)):
         if html.count(mark) != 1 or "</s" in text:

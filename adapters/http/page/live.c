@@ -84,8 +84,8 @@ static void write_event(struct out *o, const struct watched *w, bool clients)
 	const struct view *v = w->view;
 	const bool away = w->away_at || !v->now->page.ready_ns;
 	json_t *j = away ?
-		json_pack("{s:b, s:f, s:s}", "away", true, "away_s", w->away_at ? (double)(io_now() - w->away_at) / 1e9 :
-		          0.0, "state", v->now->page.state) :
+		json_pack("{s:b, s:f, s:s}", "away", true, "away_s",
+		          w->away_at ? (double)(io_now() - w->away_at) / 1e9 : 0.0, "state", v->now->page.state) :
 		view_json(v, clients ? CLIENTS_SHOWN : 0);
 
 	if (!away)

@@ -29,4 +29,6 @@ void live_destroy(struct live *l);
 void live_get(struct api *a, struct exchange *x);    /* what the daemon does, an event a second */
 void live_past(struct api *a, struct exchange *x);   /* what it did */
 
+void knob_post(struct api *a, struct exchange *x);   /* knob.c: turns a knob */
+
 #endif

@@ -2,7 +2,7 @@
 
 function askForKey(why) {
 	$("ask-key").hidden = false;
-	$("key-says").textContent = why;
+	$("key-says").textContent = key.get() ? why : "This server asks for an API key. It is kept in this tab until you close it.";
 	$("key-text").focus();
 }
 
@@ -22,10 +22,11 @@ $("ask-key").onsubmit = e => {
 const themes = ["system", "light", "dark"];
 function theme(name) {
 	document.documentElement.dataset.theme = name;
-	localStorage.setItem("theme", name);
+	try { localStorage.setItem("theme", name); } catch { }
 	$("theme").textContent = { system: "◐", light: "○", dark: "●" }[name];
-	$("theme").setAttribute("aria-label", "Colours: " + (name === "system" ? "as the system" : name));
-	$("theme").title = $("theme").getAttribute("aria-label");
+	$("theme").title = "Colours: " + (name === "system" ? "as the system" : name);
+	$("theme").setAttribute("aria-label", $("theme").title);
+	live.draw();
 }
 $("theme").onclick = () => theme(themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % 3]);
 
@@ -35,20 +36,28 @@ function show() {
 	for (const a of document.querySelectorAll("nav a"))
 		if (a.hash === "#" + view) a.setAttribute("aria-current", "page");
 		else a.removeAttribute("aria-current");
+	live.draw();
 }
 addEventListener("hashchange", show);
 
 async function start() {
 	try {
-		const m = (await (await ask("v1/models")).json()).data[0];
-		talk.model(m);
-		$("state").textContent = m.id;
+		talk.model((await (await ask("v1/models")).json()).data[0]);
+		$("key").textContent = key.get() ? "Key ✓" : "Key";
 	} catch (e) {
-		$("state").textContent = e.message;
+		$("state").textContent = e.status === 401 ? "a key is needed" : e.message;
+		$("state").className = "error";
+		if (e.status === 401) return;
 	}
+	live.watch();
 }
 
-theme(themes.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system");
 talk.open($("talk"));
+live.open($("live"));
+{
+	let last = "system";
+	try { last = localStorage.getItem("theme"); } catch { }
+	theme(themes.includes(last) ? last : "system");
+}
 show();
 start();
