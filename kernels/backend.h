@@ -259,7 +259,8 @@ struct sr_backend_ops {
 
 	/* NULL: a device that is lost stays lost.  Else, after launch or poll said -EIO: start it anew.  0: it is
 	 * being started, ask again; 1: it is as after open, with nothing in its slots, blocks and batches (core's
-	 * masks are as they were); -EIO: it cannot be. */
+	 * masks are as they were); -EIO: it cannot be.  Core also asks while no batch is in flight: 1 then says that
+	 * nothing was lost, and 0 that it was. */
 	int (*again)(struct sr_backend *b);
 };
 

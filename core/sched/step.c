@@ -68,6 +68,18 @@ static int lost(struct sched *s)
 	return r < 0 ? sched_lose(s) : 0;
 }
 
+/* Nothing is to be done: was the device lost meanwhile? */
+static int lost_idle(struct sched *s)
+{
+	int r = s->ops->again && s->reaped == s->launched ? s->ops->again(s->b) : 1;
+
+	if (r == 1)
+		return 0;
+	lose_all(s);
+	s->away = r == 0;
+	return r < 0 ? sched_lose(s) : 0;
+}
+
 int sched_step(struct sched *s, uint64_t now)
 {
 	bool flying = s->reaped != s->launched;
@@ -95,7 +107,7 @@ int sched_step(struct sched *s, uint64_t now)
 		return work;
 	if (!s->n_run && !s->stats.waiting && !s->n_ended) {
 		s->why = WHY_EMPTY;
-		return work;
+		return lost_idle(s) < 0 ? -EIO : work;
 	}
 	filled = fill_batch(s, now, reaped > 0);
 	if (filled < 0)

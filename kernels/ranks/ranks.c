@@ -58,6 +58,7 @@ struct sr_backend {
 	_Atomic int lost;            /* the device is lost: set once a start */
 	pthread_mutex_t lock;        /* of armed */
 	int armed;                   /* core's eventfd, or -1 */
+	int alarm;                   /* the same, once core has given it: also rung when a rank is lost and core sleeps */
 };
 
 static struct ranks_setting setting;
@@ -68,13 +69,13 @@ static void say(const struct sr_backend *b, bool bad, const char *line)
 		b->how->say(b->how->ctx, bad, line);
 }
 
-static void wake_core(struct sr_backend *b)
+static void wake_core(struct sr_backend *b, bool anyway)
 {
 	uint64_t one = 1;
 	int fd;
 
 	pthread_mutex_lock(&b->lock);
-	fd = b->armed;
+	fd = anyway ? b->alarm : b->armed;
 	b->armed = -1;
 	pthread_mutex_unlock(&b->lock);
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
@@ -94,7 +95,7 @@ static void lose(struct sr_backend *b, const char *fmt, ...)
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	say(b, true, line);
-	wake_core(b);
+	wake_core(b, true);
 }
 
 /* ---- the watcher ------------------------------------------------------------------------------------ */
@@ -161,7 +162,7 @@ static void *watch(void *arg)
 		if (f[0].revents)
 			return NULL;
 		if (f[1].revents && read(b->bell, &n, sizeof(n)) > 0)
-			wake_core(b);
+			wake_core(b, false);
 		for (int r = 0; got > 0 && r < b->world; r++)
 			if (f[2 + r].revents)
 				on_end(b, r);
@@ -374,7 +375,7 @@ static int open_ranks(struct sr_backend **out, const struct sr_model *m, const s
 	if (!b)
 		return refuse(-ENOMEM, err, errlen, "no memory for %d ranks", lim->world);
 	*b = (struct sr_backend){ .how = &setting, .memory = -1, .bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
-	                          .stop = eventfd(0, EFD_CLOEXEC), .armed = -1, .world = lim->world };
+	                          .stop = eventfd(0, EFD_CLOEXEC), .armed = -1, .alarm = -1, .world = lim->world };
 	pthread_mutex_init(&b->lock, NULL);
 	assert(setting.ops->depth <= RANKS_DEPTH);
 	e = plan(m, lim, &need, err, errlen);
@@ -417,6 +418,8 @@ static int again(struct sr_backend *b)
 
 	if (b->phase == GONE)
 		return -EIO;
+	if (b->phase == RUNNING && !atomic_load(&b->lost))
+		return 1;
 	if (b->phase == OPENING && (r = opened(b)) >= 0) {
 		if (r) {
 			snprintf(line, sizeof(line), "all %d ranks are back after %.2f s", b->world,
@@ -540,11 +543,11 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 static int arm(struct sr_backend *b, int32_t i, int fd)
 {
 	pthread_mutex_lock(&b->lock);
-	b->armed = fd;
+	b->armed = b->alarm = fd;
 	pthread_mutex_unlock(&b->lock);
 	atomic_store(&b->page->armed, 1);
 	if (atomic_load(&b->lost) || atomic_load(&b->page->batch[i].finished) == (uint32_t)b->world)
-		wake_core(b);
+		wake_core(b, false);
 	return 0;
 }
 

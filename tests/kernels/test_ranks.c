@@ -368,6 +368,31 @@ static void test_arm(void **state)
 	close(fd);
 }
 
+/* A rank that dies while nothing is to be done is started again at once, and a core that sleeps is woken. */
+static void test_idle(void **state)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct pollfd f = { .fd = fd, .events = POLLIN };
+	uint64_t n;
+
+	(void)state;
+	start(2);
+	ask_all();
+	until_done();
+	assert_int_equal(w.ops.arm(w.b, 0, fd), 0);      /* the batch is done: it rings at once */
+	assert_int_equal(read(fd, &n, sizeof(n)), sizeof(n));
+	kill(w.b->process[1].pid, SIGKILL);
+	assert_int_equal(poll(&f, 1, 2000), 1);
+	turn();
+	assert_true(sched_busy(w.s));
+	until_done();
+	assert_int_equal(w.b->restarts, 1);
+	assert_int_equal(w.b->phase, RUNNING);
+	collect();
+	tear_down();
+	close(fd);
+}
+
 /* Ranks do not outlive core. */
 static void test_orphans(void **state)
 {
@@ -409,7 +434,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same), cmocka_unit_test(test_any_moment), cmocka_unit_test(test_differs),
 		cmocka_unit_test(test_seen_soon), cmocka_unit_test(test_thrice), cmocka_unit_test(test_refuses),
-		cmocka_unit_test(test_arm), cmocka_unit_test(test_orphans),
+		cmocka_unit_test(test_arm), cmocka_unit_test(test_idle), cmocka_unit_test(test_orphans),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

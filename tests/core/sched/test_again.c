@@ -45,7 +45,8 @@ static int again(struct sr_backend *b)
 	char err[200];
 
 	(void)b;
-	assert_true(dead);
+	if (!dead)
+		return 1;
 	if (stays_dead)
 		return -EIO;
 	if (away-- > 0)
@@ -153,6 +154,31 @@ static void test_any_moment(void **state)
 	assert_true(moments > 100);
 }
 
+/* It is lost while nothing is to be done: what it had cached is forgotten before the next request comes. */
+static void test_idle(void **state)
+{
+	struct sched_request q;
+
+	(void)state;
+	start(0, 2, 1);
+	ask_all(0, 1);
+	until_idle();
+	dead = true;
+	step();
+	assert_true(sched_busy(w.s));
+	until_idle();
+	assert_int_equal(losses, 1);
+	q = request(50, 20, 6);                      /* the prompt of the first */
+	q.no_cache = false;
+	q.history = true;
+	assert_int_equal(admit(0, &q), 0);
+	until_idle();
+	assert_int_equal(end_of(50)->cached, 0);
+	stays_dead = dead = true;
+	assert_int_equal(sched_step(w.s, w.now += 1000), -EIO);
+	stop();
+}
+
 /* While it is away, requests are taken, cancelled and end by their deadline. */
 static void test_away(void **state)
 {
@@ -202,7 +228,7 @@ static void test_gone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_any_moment), cmocka_unit_test(test_away), cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_any_moment), cmocka_unit_test(test_idle), cmocka_unit_test(test_away), cmocka_unit_test(test_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
