@@ -380,7 +380,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: restart-test spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -464,6 +464,10 @@ models-record:
 ifneq ($(LLAMA_CPP),)
 	LLAMA_CPP=$(LLAMA_CPP) $(RECORD_PY) tests/models/record_gguf.py $(MODEL_NAMES)
 endif
+
+# kill -9 and SIGTERM of the daemon under 200 streams of every kind: what `make test` does with 12.
+restart-test: all
+	RESTART_STREAMS=200 tests/e2e/e2e_restart.py $(BUILD)
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

@@ -331,6 +331,13 @@ static int alive(struct sr_conn *c, bool ask_kernel)
 	return c->over ? -ECONNRESET : 0;
 }
 
+int sr_stopped(const struct sr_conn *c)
+{
+	const struct sr_down *down = (const void *)c->down;
+
+	return atomic_load_explicit(&down->epoch, memory_order_acquire) == 0;
+}
+
 /* One fence, then one signal if the daemon sleeps on any ring. */
 static int wake(struct sr_conn *c)
 {

@@ -260,6 +260,9 @@ int sr_wait(struct sr_conn *c, int what, int timeout_ms);
 int sr_arm(struct sr_conn *c, int what);
 int sr_fd(const struct sr_conn *c);
 
+/* After -ECONNRESET: 1 if the daemon said that it stops, 0 if it was killed or dropped us. */
+int sr_stopped(const struct sr_conn *c);
+
 /* Report what this client does for requests that it has not submitted yet: `by` more of them (fewer, if
  * below 0) are being prepared (templates, tokenizing), or are arriving over a network.  `slipring why`
  * shows it; a client that never reports counts as silent.  The counts belong to the connection: report

@@ -5,10 +5,10 @@
  * answered.  A watchdog ping is passed on when every child has sent one since the last, so the service
  * manager sees when one hangs.  A signal goes to all, and they drain.
  *
- * There is one daemon, or --data-parallel-size of them.  When the only daemon or the adapter ends, the others
- * are stopped, and this process exits with the code of the one that ended first.  One of several daemons is
- * started again, at first at once and then a second after its last start.  DEATHS_MAX deaths in a row end
- * everything: those of daemons that were not ready for STEADY_NS.
+ * There is one daemon, or --data-parallel-size of them.  A daemon that ends is started again, at first at
+ * once and then a second after its last start; the adapter holds its requests meanwhile.  DEATHS_MAX deaths
+ * in a row end everything: those of daemons that were not ready for STEADY_NS.  So does the end of the
+ * adapter, or of a daemon that was never ready.  This process exits with that child's code.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -165,7 +165,7 @@ static void feed(struct serve *s, struct child *fed)
 
 	fed->fed = true;
 	for (int i = 0; (c = child(s, i)); i++)
-		if (c->pid && !c->fed)
+		if (c->pid && !c->fed && (c == &s->adapter || c->ready)) /* one that loads has no pings */
 			return;
 	for (int i = 0; (c = child(s, i)); i++)
 		c->fed = false;
@@ -211,7 +211,8 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 		notify_send(text);                /* the adapter's READY is also ours */
 	else if (strstr(text, "READY=1") && !c->ready)
 		daemon_ready(s, c, mask);
-	else if (s->n_daemons == 1 && !strstr(text, "READY=1") && !strstr(text, "RELOADING=1"))
+	else if (s->n_daemons == 1 && (!s->adapter.pid || s->stopping) && !strstr(text, "READY=1") &&
+	         !strstr(text, "RELOADING=1"))
 		notify_send(text);
 	return true;
 }
@@ -231,14 +232,15 @@ static bool again(struct serve *s, struct child *c, int status)
 		log_error("%s was ended by signal %d (%s)", c->name, WTERMSIG(status),
 		          strsignal(WTERMSIG(status)));
 	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
-	if (c->rank < 0 || !s->adapter.pid)
+	if (c == &s->adapter || !s->adapter.pid)
 		return false;
 	if (WIFEXITED(status) && !WEXITSTATUS(status) && c->ready)
 		c->deaths = 0;                    /* somebody stopped it: a restart is wanted */
 	else
 		c->deaths = steady ? 1 : c->deaths + 1;
 	if (c->deaths < DEATHS_MAX) {
-		log_warn("%s is started again; the other daemons serve meanwhile", c->name);
+		log_warn("%s is started again; %s", c->name, s->n_daemons > 1 ? "the other daemons serve meanwhile" :
+		         "requests are held for --daemon-wait seconds");
 		return true;
 	}
 	log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);

@@ -82,6 +82,22 @@ static void on_preempted(void *ctx, unsigned times)
 	shared_add(a->shared->preempted_sum, times);
 }
 
+static void on_handed(void *owner, bool pooled, struct engine *to, uint64_t handle)
+{
+	if (pooled)
+		pooled_handed(owner, to, handle);
+	else
+		request_handed(owner, to, handle);
+}
+
+static void on_moved(void *ctx, uint32_t n)
+{
+	struct api *a = ctx;
+
+	shared_add(a->shared->moved, 1);
+	shared_add(a->shared->moved_tokens, n);
+}
+
 /* How the model writes tool calls and thoughts.  source: its chat template, or NULL. */
 static int open_calls(struct api *a, const char *source, char *err, size_t errlen)
 {
@@ -221,7 +237,8 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 {
 	struct engine_config ec = { .token = request_token, .end = request_end, .vector = pooled_vector,
 	                            .submitted = guides_submitted, .drawn = guides_drawn,
-	                            .preempted = on_preempted, .ctx = a,
+	                            .preempted = on_preempted, .moved = on_moved, .handed = on_handed, .ctx = a,
+	                            .wait_ns = (uint64_t)(a->cfg->daemon_wait * 1e9),
 	                            .max_requests = (uint64_t)a->cfg->max_num_queued_reqs,
 	                            .max_tokens = (uint64_t)a->cfg->max_num_queued_tokens };
 	int r;
@@ -281,6 +298,7 @@ void api_drain(struct api *a)
 {
 	a->draining = true;
 	live_drain(a->live);
+	fleet_stay(a->fleet);
 }
 
 bool api_idle(const struct api *a) { return !a->n_requests; }

@@ -71,7 +71,6 @@ struct choice {
 	int index, prompt;             /* its index in the answer; its prompt's among the request's */
 	enum choice_state state;
 	struct engine *engine;         /* the daemon that has it, or had it last; NULL: none yet */
-	int n_moves;                   /* times that its daemon was gone and another was asked */
 	uint64_t handle;               /* engine.h; valid while LIVE or STOPPING */
 	bool echoed;                   /* its prompt was written */
 	bool due;                      /* in the request's list of choices with something to write */

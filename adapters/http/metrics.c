@@ -315,7 +315,8 @@ static void slipring(struct scrape *s, const struct api *a)
 	const struct sr_model_info *m = engine_model(fleet_replica(a->fleet, s->engine)->engine);
 	char extra[64];
 
-	one(s, "slipring_up", "gauge", "1 while the daemon is connected.", m != NULL);
+	one(s, "slipring_up", "gauge", "1 while the daemon is connected.",
+	    engine_up(fleet_replica(a->fleet, s->engine)->engine));
 	one(s, "slipring_engine_up", "gauge", "1 while the daemon is connected and makes progress.",
 	    fleet_ready(a->fleet, s->engine));
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
@@ -354,15 +355,16 @@ static void slipring(struct scrape *s, const struct api *a)
 	head(s, "slipring_route_seconds", "summary", "Time of choosing the daemon of a request.");
 	sample(s, "slipring_route_seconds", "_count", NULL, (double)shared_get(a->shared->fleet.n));
 	sample(s, "slipring_route_seconds", "_sum", NULL, (double)shared_get(a->shared->fleet.ns) / 1e9);
-	one(s, "slipring_moved_requests_total", "counter", "Requests whose daemon was gone, so that "
-	    "another was asked.",
-	    (double)shared_get(a->shared->fleet.moved));
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
 	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
 	    (double)shared_get(a->shared->load));
 	one(s, "slipring_http_gone_total", "counter", "Peers that left before their answer was whole.",
 	    (double)shared_get(a->shared->gone));
+	one(s, "slipring_moved_requests_total", "counter", "Requests that went on after their daemon had gone.",
+	    (double)shared_get(a->shared->moved));
+	one(s, "slipring_moved_tokens_total", "counter", "Tokens of their answers that had come before.",
+	    (double)shared_get(a->shared->moved_tokens));
 	one(s, "slipring_http_unauthorized_total", "counter", "Requests without a valid API key.",
 	    (double)shared_get(a->shared->rejected_keys));
 	one(s, "slipring_http_prepare_seconds_total", "counter", "Time spent reading, rendering and "

@@ -17,14 +17,12 @@
 #include "queue.h"
 #include "state.h"
 
-#define MOVES_MAX 3                          /* daemons that one input may see die */
 #define WRITE_HERE 65536                     /* elements of vectors that are written on the loop */
 
 struct input {                               /* the engine's owner */
 	struct pooled_call *call;
 	struct engine *engine;               /* the daemon that has it */
 	uint64_t handle;
-	int n_moves;                         /* times that its daemon was gone and another was asked */
 	bool live;
 };
 
@@ -277,16 +275,19 @@ void pooled_destroy(struct api *a)
 
 /* ---- from the daemon ---- */
 
-static int submit(struct pooled_call *c, int i);
+void pooled_handed(void *owner, struct engine *to, uint64_t handle)
+{
+	struct input *in = owner;
+
+	in->engine = to;
+	in->handle = handle;
+}
 
 void pooled_vector(void *owner, int finished, const struct sr_token *t, const float *vector, uint32_t n)
 {
 	struct input *in = owner;
 	struct pooled_call *c = in->call;
 
-	if (finished == -ECONNRESET && in->n_moves++ < MOVES_MAX && fleet_n(c->api->fleet) > 1 &&
-	    submit(c, (int)(in - c->input)) == 0)
-		return;                      /* its daemon is gone, another was asked */
 	in->live = false;
 	c->n_running--;
 	if (finished < 0 || n != c->width) {

@@ -17,7 +17,6 @@
 #include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
-#define MOVES_MAX  3           /* daemons that one answer may see die */
 
 /* ---- life ---- */
 
@@ -182,7 +181,7 @@ static void fill(const struct request *r, struct sr_request *q)
 
 	*q = (struct sr_request){
 		.size = sizeof(*q),
-		.flags = (a->seeded ? SR_SEEDED : 0) | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
+		.flags = SR_SEEDED | (a->ignore_eos ? SR_IGNORE_EOS : 0) |
 		         (request_guided(r) ? SR_GUIDED : 0) |
 		         (a->prompt_logprobs != ASK_NONE ? SR_PROMPT_LOGPROBS : 0) |
 		         (a->return_progress || (a->timings_per_token && a->stream) ? SR_PROGRESS : 0),
@@ -212,6 +211,12 @@ static bool scores_prompt(const struct request *r, const struct choice *c)
 	return r->scored && c->index % (int)r->ask.n == 0;
 }
 
+/* As vLLM: answer i of a prompt has the request's seed plus i.  A seed that is drawn is for all prompts. */
+static int seed_of_choice(const struct request *r, const struct choice *c)
+{
+	return r->ask.seeded ? c->index % (int)r->ask.n : c->index;
+}
+
 static int submit(struct request *r, struct choice *c, const struct sr_request *common)
 {
 	const struct prompt *q = &r->ask.prompt[c->prompt];
@@ -221,8 +226,7 @@ static int submit(struct request *r, struct choice *c, const struct sr_request *
 	s.prompt = q->ids.id;
 	s.n_prompt = q->ids.n;
 	s.max_tokens = c->max_tokens;
-	if (r->ask.seeded)                    /* as vLLM: answer i of a prompt has the seed plus i */
-		s.sampling.seed = (uint64_t)r->ask.seed + (uint64_t)(c->index % (int)r->ask.n);
+	s.sampling.seed = r->seed + (uint64_t)seed_of_choice(r, c);
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
 	if (request_guided(r) && !s.max_tokens)      /* only its prompt is scored */
@@ -282,15 +286,17 @@ static void note_request(const struct request *r)
 		exchange_note(r->x, note);
 }
 
-/* A header's id wins over the body's. */
+/* Give it a name and a seed.  A header's id wins over the body's.  With a seed of ours an answer can go on in
+ * another daemon. */
 static void name_request(struct request *r)
 {
 	const char *prefix = r->dialect->id_prefix;
-	uint64_t random[2] = { 0 };
+	uint64_t random[3] = { 0 };
 	char made[40];
 
 	if (getrandom(random, sizeof(random), 0) < 0)
-		random[0] = io_now();
+		random[0] = random[2] = io_now();
+	r->seed = r->ask.seeded ? (uint64_t)r->ask.seed : random[2];
 	if (prefix[strlen(prefix) - 1] == '_') {
 		snprintf(r->id, sizeof(r->id), "%s%016llx%016llx", prefix, (unsigned long long)random[0],
 		         (unsigned long long)random[1]);
@@ -744,6 +750,10 @@ static void error_of_end(struct request *r, int finish)
 	case -ECONNRESET:
 		request_reject(r, "The model server stopped while it worked on this request. Try again later.");
 		return;
+	case -ECONNABORTED:
+		problem_set(&p, 500, "InternalServerError", NULL, "The model server stopped again and again while it "
+		            "worked on this request, so it is not sent once more.");
+		break;
 	case -ENOSPC:
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The request needs more KV cache than "
 		            "the server has.");
@@ -778,28 +788,8 @@ static void error_of_end(struct request *r, int finish)
 	request_error(r, &p);
 }
 
-/* The daemon of a choice is gone, and nothing of its answer has come: ask another daemon.  False: there is
- * none, or daemons died under this request before, so that it may be the cause. */
-static bool ask_again(struct request *r, struct choice *c)
-{
-	struct sr_request common;
-
-	if (c->n_tokens || c->n_moves == MOVES_MAX || fleet_n(r->api->fleet) == 1)
-		return false;
-	c->n_moves++;
-	shared_add(r->api->shared->fleet.moved, 1);
-	if (scores_prompt(r, c)) {
-		out_reset(&r->scored[c->prompt].scores.bytes);
-		scores_add_plain(&r->scored[c->prompt].scores, r->ask.prompt[c->prompt].ids.id[0]);
-	}
-	fill(r, &common);
-	return submit(r, c, &common) == 0;
-}
-
 static void end(struct request *r, struct choice *c, bool stopping, int finish, const struct sr_token *t)
 {
-	if (finish == -ECONNRESET && !stopping && ask_again(r, c))
-		return;
 	if (t) {
 		c->cached = t->end.cached;
 		timings_add(&r->timings, &t->end, c->n_tokens, sr_now());
@@ -822,6 +812,14 @@ static void end(struct request *r, struct choice *c, bool stopping, int finish, 
 	c->finish = finish == SR_STOP ? FINISH_STOP : FINISH_LENGTH;
 	choice_flush(c);
 	choice_ends(r, c);
+}
+
+void request_handed(void *owner, struct engine *to, uint64_t handle)
+{
+	struct choice *c = owner;
+
+	c->engine = to;
+	c->handle = handle;
 }
 
 void request_end(void *owner, int finish, const struct sr_token *t)

@@ -75,6 +75,7 @@ struct request {
 	int rank;                      /* of the daemon that the client chose; -1: fleet_choose() does */
 	struct auth_right right;       /* what its key allows */
 	uint64_t salt;
+	uint64_t seed;                 /* of its first answer; drawn here if the request gives none */
 	uint8_t trace_id[16], span_id[8];
 	int64_t created;
 	char header_id[ASK_ID_BYTES + 1]; /* X-Request-Id, or "" */
@@ -94,6 +95,7 @@ void request_gone(void *owner);                             /* owner: a struct r
 /* What the engine reports of a choice. */
 void request_token(void *choice_owner, const struct sr_token *t);
 void request_end(void *choice_owner, int finish, const struct sr_token *t);
+void request_handed(void *choice_owner, struct engine *to, uint64_t handle);
 
 /* request.c, for respond.c */
 void request_drop_choices(struct request *r);               /* the engine has no more to do for it */

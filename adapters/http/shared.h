@@ -30,6 +30,8 @@ struct api_shared {
 	_Atomic uint64_t rejected_tokens;    /* 503: the queue is full of tokens */
 	_Atomic uint64_t rejected_keys;      /* 401 */
 	_Atomic uint64_t gone;               /* clients that left before their answer was complete */
+	_Atomic uint64_t moved, moved_tokens; /* requests that went on after their daemon had gone; tokens of
+	                                        their answers that came before */
 	_Atomic int64_t  load;               /* completions under way */
 	_Atomic uint64_t turn_max_ns;        /* longest turn of a process's loop */
 	_Atomic uint64_t guided;             /* requests whose answers keep to a grammar */

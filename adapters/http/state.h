@@ -86,6 +86,7 @@ void apply_template(struct api *a, struct exchange *x); /* the text of a chat's 
 void pooled_embed(struct api *a, struct exchange *x);
 void pooled_score(struct api *a, struct exchange *x);
 void pooled_rerank(struct api *a, struct exchange *x);
+void pooled_handed(void *owner, struct engine *to, uint64_t handle);
 void pooled_vector(void *owner, int finish, const struct sr_token *t, const float *vector, uint32_t n);
 void pooled_destroy(struct api *a);          /* all calls, after workers_destroy */
 /* metrics.c */

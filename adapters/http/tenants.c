@@ -59,6 +59,13 @@ void tenants_release(struct tenants *ts, struct tenant *t, uint64_t size)
 	free(t);
 }
 
+void tenants_relax(struct tenants *ts)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct tenant *t = ts->bucket[i]; t; t = t->chained)
+			t->tight[0] = t->tight[1] = false;
+}
+
 static void round_join(struct tenants *ts, struct tenant *t)
 {
 	t->deficit = 0;

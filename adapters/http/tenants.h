@@ -22,8 +22,10 @@ struct waiter {                        /* the first member of what waits */
 	unsigned kind;                 /* below TENANT_KINDS */
 };
 
-/* If one kind may not go for now, the others of the same tenant pass it. */
+/* If one kind may not go for now, the others of the same tenant pass it.  For engine.c: LIMITED are guided
+ * and pooled requests, of which fewer are granted. */
 #define TENANT_KINDS 2
+enum waiter_kind { PLAIN, LIMITED };
 
 struct tenant {
 	uint64_t id;
@@ -36,6 +38,7 @@ struct tenant {
 
 	/* only for engine.c: */
 	uint64_t waits, tokens;        /* requests without a first token, and their prompt tokens */
+	uint64_t kept;                 /* bytes of ids of its answers */
 	unsigned live;                 /* requests that the daemon has */
 	unsigned credit[TENANT_KINDS]; /* requests of this kind that it may submit while tight */
 	bool tight[TENANT_KINDS];      /* the daemon has refused one of this kind */
@@ -70,6 +73,7 @@ const struct tenant *tenants_find(const struct tenants *ts, uint64_t id); /* NUL
 struct tenant *tenants_hold(struct tenants *ts, uint64_t id, uint64_t size);
 void tenants_release(struct tenants *ts, struct tenant *t, uint64_t size);
 
+void tenants_relax(struct tenants *ts);       /* none is tight */
 void tenants_put(struct tenants *ts, struct tenant *t, struct waiter *w);   /* into its queue */
 void tenants_take(struct tenants *ts, struct waiter *w);                    /* out of it */
 

@@ -178,8 +178,9 @@ int  sr_guided_open(struct sr_guided **out, struct sr_grammar *g, const struct s
                     uint32_t min_tokens, const int32_t *stop, uint32_t n_stop,
                     const struct sr_thought *thought);
 void sr_guided_close(struct sr_guided *d);
-/* The guides up to the first token that is drawn; once more if the request is submitted again.  bits is
- * scratch, (vocab + 31) / 32 words.  0, -ENOMEM, -E2BIG, or what put() returned. */
+/* The guides up to the first token that is drawn.  If the request is submitted again, with the tokens that
+ * were taken as its n_answer: those up to the next one that is drawn.  bits is scratch, (vocab + 31) / 32
+ * words.  0, -ENOMEM, -E2BIG, or what put() returned. */
 int  sr_guided_begin(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx);
 /* The same behind a token; also -EINVAL: the grammar does not allow it. */
 int  sr_guided_take(struct sr_guided *d, int32_t id, uint32_t *bits, sr_guided_put *put, void *ctx);

@@ -251,6 +251,8 @@ const struct option options[] = {
 	    .help = "a file for the URL, written when requests are accepted"),
 	OPT("shutdown-timeout", NUMBER, SERVER, D_ | H_, shutdown_timeout, "30", RANGE(0, 86400),
 	    .help = "seconds that running requests have after SIGTERM; vLLM's default is 0"),
+	OPT("daemon-wait", NUMBER, SERVER, H_, daemon_wait, "10", RANGE(0, 3600),
+	    .help = "seconds that requests are held while the daemon is away; then, or with 0, they get 503"),
 	TAKE("disable-frontend-multiprocessing", YESNO, ACCEPT, SERVER,
 	    "daemon and adapter are always two processes"),
 	TAKE_AT("headless", YESNO, SERVER, "false", "slipringd alone serves the rings without HTTP"),

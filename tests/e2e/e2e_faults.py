@@ -9,7 +9,7 @@ ASK = {"prompt": [504, 3575, 282, 4649, 314], "max_tokens": 8, "temperature": 0,
 
 def restart_under_adapter():
     with Programs() as p:
-        p.adapter()                               # before there is any daemon
+        p.adapter("--daemon-wait", 0)             # before there is any daemon
         status, headers, text = p.ask("POST", "/v1/completions", ASK)
         check(status == 503 and int(headers["Retry-After"]) >= 1, f"no daemon yet: 503, not {status} {text[:200]}")
         check("error" in json.loads(text), "and a JSON error")
@@ -33,7 +33,7 @@ def restart_under_adapter():
 def killed_while_streaming():
     with Programs() as p:
         d = p.daemon()
-        p.adapter()
+        p.adapter("--daemon-wait", 0)
         c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=30)
         c.request("POST", "/v1/completions", json.dumps({**ASK, "max_tokens": 3000, "stream": True}),
                   {"Content-Type": "application/json"})

@@ -190,7 +190,7 @@ def main():
         errors(p)
         p.procs["slipring-http"].terminate()
         p.procs["slipring-http"].wait(20)
-        p.adapter("--served-model-name", "smol", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+        p.adapter("--served-model-name", "smol", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3", "--daemon-wait", 0)
         thoughts(p)
         a_lost_daemon(p)
     done()

@@ -26,6 +26,7 @@ struct fleet {
 	int n, turn;                         /* turn: where the next choice begins to look */
 	struct fleet_counters *count;
 	struct known_names names;            /* of the prompt that is being placed */
+	bool stays;                          /* what daemons have may end there */
 	struct replica replica[];
 };
 
@@ -52,9 +53,14 @@ static void look(struct replica *r)
 
 void fleet_look(struct fleet *f)
 {
-	for (int i = 0; i < f->n; i++)
+	for (int i = 0; i < f->n; i++) {
 		look(&f->replica[i]);
+		if (!f->stays && f->replica[i].page && !strcmp(f->replica[i].page->state, "draining"))
+			engine_leave(f->replica[i].engine);
+	}
 }
+
+void fleet_stay(struct fleet *f) { f->stays = true; }
 
 static void on_watch(struct io_timer *t)
 {
@@ -68,7 +74,7 @@ static bool ready(const struct replica *r, uint64_t now)
 {
 	uint64_t since;
 
-	if (!r->page || !engine_model(r->engine) || !r->page->epoch || strcmp(r->page->state, "ready"))
+	if (!r->page || !engine_up(r->engine) || !r->page->epoch || strcmp(r->page->state, "ready"))
 		return false;
 	since = r->page->busy_since_ns;
 	if (!since && !engine_live(r->engine))
@@ -139,7 +145,7 @@ static void load_of(const struct replica *r, const struct sr_request *q, uint64_
 
 	*l = (struct choose_load){ .rate = rate_of(r), .fresh = (double)w.fresh, .max_seqs = 1e9, .left_s = 1,
 	                           .running = (double)(w.sent - r->sent) };
-	l->usable = m && engine_room(r->engine, q->tenant);
+	l->usable = m && engine_up(r->engine) && engine_room(r->engine, q->tenant);
 	if (!p || !p->epoch) {
 		l->running = engine_live(r->engine);
 		return;
@@ -198,7 +204,7 @@ struct engine *fleet_choose(struct fleet *f, const struct sr_request *q)
 	atomic_fetch_add_explicit(&f->count->n, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&f->count->ns, io_now() - now, memory_order_relaxed);
 	for (int k = 0; i < 0 && k < f->n; k++)
-		if (engine_model(f->replica[k].engine))
+		if (engine_model(f->replica[k].engine)) /* or it holds requests until it is back */
 			i = k;
 	return f->replica[i < 0 ? 0 : i].engine;
 }
@@ -254,6 +260,15 @@ static void on_connected(void *ctx)
 		r->fetch = NULL;
 		free(t);
 	}
+}
+
+/* A daemon went or goes: which one is to have its request?  NULL: none can take it now. */
+static struct engine *elsewhere(void *ctx, const struct engine *from, const struct sr_request *q)
+{
+	struct fleet *f = ctx;
+	struct engine *e = f->n > 1 ? fleet_choose(f, q) : NULL;
+
+	return e && e != from && engine_up(e) ? e : NULL;
 }
 
 /* ---- all of them ---- */
@@ -357,6 +372,8 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 		snprintf(err, errlen, "The API cannot be started: %s.", strerror(-rc));
 		return rc;
 	}
+	ec.elsewhere = config_replicas(f->cfg) > 1 ? elsewhere : NULL;
+	ec.fleet = f;
 	snprintf(ec.name, sizeof(ec.name), "slipring-http %d", process);
 	rc = engine_create(&r->engine, f->io, w, &ec);
 	if (rc < 0)

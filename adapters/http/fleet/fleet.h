@@ -2,7 +2,8 @@
  *
  * A model has one daemon, or --data-parallel-size of them: replicas with the same arguments.  A fleet has a
  * connection to each (engine.h) and reads the stats page of each.  Who submits a request asks fleet_choose()
- * for a daemon and then uses engine.h with it.  Belongs to the loop's thread.
+ * for a daemon and then uses engine.h with it.  When that daemon goes, or its page says that it drains,
+ * another one gets the request.  Belongs to the loop's thread.
  */
 #ifndef FLEET_H
 #define FLEET_H
@@ -11,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "adapters/http/engine.h"
 #include "adapters/http/queue.h"
 #include "core/instance/config.h"
 #include "core/instance/stats.h"
+#include "engine.h"
 
 struct fetch;
 struct fleet;
@@ -26,7 +27,6 @@ struct workers;
 /* Choices of all adapter processes, in memory that they share. */
 struct fleet_counters {
 	_Atomic uint64_t n, ns;            /* choices, and the time that they took */
-	_Atomic uint64_t moved;            /* requests asked again elsewhere */
 	_Atomic uint64_t cached[FLEET_MAX]; /* prompt tokens that a chosen daemon seemed to have cached */
 };
 
@@ -67,6 +67,7 @@ void fleet_doing(struct fleet *f, int what, int by);
 enum queue_limit fleet_queue(struct fleet *f, uint64_t tenant, uint64_t n, uint64_t tokens, int *retry_after);
 
 void fleet_look(struct fleet *f);              /* at all stats pages; once a second it does so itself */
+void fleet_stay(struct fleet *f);              /* we end, too: daemons that drain keep what they have */
 /* One daemon is ready, and idle or making progress. */
 bool fleet_healthy(struct fleet *f);
 bool fleet_ready(const struct fleet *f, int i); /* this one is */

@@ -217,18 +217,23 @@ static int give(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *c
 
 int sr_guided_begin(struct sr_guided *d, uint32_t *bits, sr_guided_put *put, void *ctx)
 {
-	struct sr_guide *fresh = NULL;
+	uint32_t index = d->next - d->waits - d->n_ahead, here;
+	int32_t id[SR_GUIDE_IDS];
+	int r = 0;
 
-	if (d->next) {                         /* its guides went with the request that was refused */
-		if (d->grammar && sr_guide_open(&fresh, d->grammar) < 0)
-			return -ENOMEM;
-		sr_guide_close(d->guide);
-		d->guide = fresh;
-		d->next = d->n_ahead = d->first = d->n_until = 0;
-		d->n_thought = 0;
-		d->phase = first_phase(d);
-		d->waits = d->over = false;
+	/* Given before: those guides went with the request, but their tokens have not come. */
+	for (uint32_t at = 0; at < d->n_ahead && !r; at += here) {
+		here = d->n_ahead - at < SR_GUIDE_IDS ? d->n_ahead - at : SR_GUIDE_IDS;
+		for (uint32_t i = 0; i < here; i++)
+			id[i] = d->ahead[(d->first + at + i) % AHEAD];
+		r = put(ctx, index + at, SR_GUIDE_IS, id, here, NULL);
 	}
+	if (r)
+		return r;
+	if (d->n_until)
+		return put(ctx, d->next - 1, SR_GUIDE_FREE, d->until, d->n_until, NULL);
+	d->next -= d->waits;                   /* the same state has the same guide */
+	d->waits = false;
 	return give(d, bits, put, ctx);
 }
 

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/engine.c adapters/http/tenants.c core/instance/io.c core/instance/log.c -luring -Wl,--wrap=realloc */
+/* LINK: adapters/http/fleet/engine.c adapters/http/fleet/engine_hold.c adapters/http/fleet/dial.c adapters/http/fleet/kept.c adapters/http/tenants.c core/instance/io.c core/instance/log.c -luring -Wl,--wrap=realloc */
 /* test_engine.c - the adapter's side of the ring, with a toy in the daemon's place: what waits when
  * there is no room and in which order it goes, what is cancelled and dropped, and that each request
  * ends exactly once when the daemon goes away, and the connection comes back.
@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "adapters/http/engine.h"
+#include "adapters/http/fleet/engine.h"
 #include "adapters/http/worker.h"
 
 #define MS 1000000ull
@@ -38,7 +38,7 @@ static struct {
 	int n_user;
 	struct sr_record out[64];
 	int n_out, n_cancel, cancel_full;
-	bool lost;
+	bool lost, stopped;
 	int fd;
 	int doing[2];                  /* as told since the last sr_open */
 	int guided_room;               /* guided submits that will be taken */
@@ -134,6 +134,12 @@ int sr_poll(struct sr_conn *c, struct sr_record *out, unsigned max)
 	memcpy(out, toy.out, (size_t)n * sizeof(*out));
 	toy.n_out = 0;
 	return n;
+}
+
+int sr_stopped(const struct sr_conn *c)
+{
+	assert_ptr_equal(c, &connection);
+	return toy.stopped;
 }
 
 int sr_vector(struct sr_conn *c, uint32_t place, float *out, uint32_t n)

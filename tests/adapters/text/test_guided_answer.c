@@ -184,6 +184,38 @@ static void min_tokens(void **state)
 	sr_guided_close(d);
 }
 
+/* Submitted again at any token: what has been given and not come yet, then all as if nothing had happened. */
+static void goes_on(void **state)
+{
+	static const struct step s[] = { IS(0, 14, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13), BITS(14),
+		FREE(15, 1, 9), ONLY(17, 2, 3, 4), END(18, SR_GUIDE_IS, 1, EOS) };
+	struct sr_guided *d = begin(s, 0, -1);
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(sr_guided_take(d, i, scratch, put, NULL), 0);
+	log_[0] = 0;
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("3:is,3,4,5,6,7,8,9,10,11,12,13 14:bits=f0 ");
+	for (int i = 3; i < 14; i++)
+		assert_int_equal(sr_guided_take(d, i, scratch, put, NULL), 0);
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("14:bits=f0 ");
+	assert_int_equal(sr_guided_take(d, 4, scratch, put, NULL), 0);
+	assert_int_equal(sr_guided_take(d, 5, scratch, put, NULL), 0);
+	log_[0] = 0;
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("16:free,9 ");
+	assert_int_equal(sr_guided_take(d, 9, scratch, put, NULL), 0);
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("17:only,3,4 17:only,3,4 ");
+	assert_int_equal(sr_guided_take(d, 3, scratch, put, NULL), 0);
+	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
+	said("18:is,7 18:is,7 ");
+	sr_guided_close(d);
+	assert_int_equal(n_open, 0);
+}
+
 /* Submitted again: all from the start.  Errors of the grammar and of the ring reach the caller. */
 static void again_and_errors(void **state)
 {
@@ -262,7 +294,7 @@ static void may_begin(void **state)
 	takes(d, 31);
 	said("1:free,31,32 2:is,1,2,3 5:bits=f0 ");
 	assert_int_equal(sr_guided_begin(d, scratch, put, NULL), 0);
-	said("0:only,1,30 ");                          /* submitted again */
+	said("2:is,1,2,3 5:bits=f0 ");                 /* submitted again */
 	sr_guided_close(d);
 	d = begin_with(only, 0, -1, &closed);
 	said("0:only,1,2,30 ");
@@ -337,7 +369,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_token), cmocka_unit_test(forced), cmocka_unit_test(free_until),
-		cmocka_unit_test(min_tokens), cmocka_unit_test(again_and_errors),
+		cmocka_unit_test(min_tokens), cmocka_unit_test(goes_on), cmocka_unit_test(again_and_errors),
 		cmocka_unit_test(opened_by_prompt), cmocka_unit_test(may_begin), cmocka_unit_test(budget),
 		cmocka_unit_test(free_answer),
 	};

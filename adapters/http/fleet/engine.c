@@ -1,7 +1,5 @@
-/* engine.c - see engine.h.  The loop's thread only, except sr_open, which runs on a worker because
- * it may wait one second for a busy daemon.
- */
-#include "engine.h"
+/* engine.c - see engine.h.  The loop's thread only. */
+#include "engine_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,88 +9,19 @@
 #include <unistd.h>
 
 #include "core/instance/log.h"
-#include "tenants.h"
-#include "worker.h"
+#include "dial.h"
 
 #define PER_POLL   64
 #define TURN_NS    1000000u      /* time to take tokens before the loop serves its sockets */
-#define RETRY_MIN  (50 * 1000000ull)
 #define RETRY_MAX  (2000 * 1000000ull)
 #define PROBE_NS   (10 * 1000000ull)
 #define HELD_MAX   (ENGINE_LIVE + ENGINE_QUEUE)
-
-enum state { FREE, QUEUED, LIVE };
-enum waiter_kind { PLAIN, LIMITED };        /* LIMITED: guided or pooled, of which fewer are granted */
-
-struct engine_slot {
-	enum state state;
-	uint32_t gen;                /* in the upper half of user_data and of handles */
-	uint32_t ticket;             /* LIVE */
-	bool cancel;                 /* a cancel is still to be sent: the cancel ring was full */
-	bool cancelled;              /* the owner has cancelled it */
-	bool waits;                  /* waits for its first token */
-	bool limited;                /* LIVE, with SR_GUIDED or SR_POOLED */
-	bool guided, pooled;         /* as its flags say */
-	uint32_t n_prompt, fresh;    /* tokens of the prompt; those that must be computed, as far as is known */
-	void *owner;                 /* NULL = the owner dropped it */
-	struct tenant *tenant;
-	struct kept *kept;           /* while QUEUED, and while LIVE if the daemon may refuse it */
-	uint32_t next;               /* FREE: the next free slot */
-};
-
-/* A request as submitted, with its pointers.  It is in its tenant's queue, or may return there. */
-struct kept {
-	struct waiter waiter;        /* first */
-	uint32_t slot;
-	struct sr_request q;
-};
-
-#define NONE UINT32_MAX
-
-struct engine {
-	struct engine_config c;
-	struct io *io;
-	struct workers *workers;
-	struct sr_conn *conn;        /* NULL = the daemon is away */
-	struct sr_model_info model;
-	struct io_watch watch;
-	struct io_timer again, retry, probe;
-	uint64_t backoff;
-	uint64_t since;              /* when n_live last rose from 0 */
-	bool wrong, probing;         /* wrong: other vocabulary; probing: the timer `probe` is set */
-	bool behind;                 /* the ring was not empty after a turn */
-	bool full;                   /* the daemon can take no more for now */
-	bool no_room;                /* because the ring had no room for the next request */
-	bool limited_full;           /* it can take no more guided or pooled ones until one of ours ends */
-	unsigned n_live, n_cancel;
-	int doing[2];                /* requests in SR_PREPARING and SR_ARRIVING, reported on each connect */
-	struct tenants tenants;      /* hold requests */
-	uint64_t n_waits;            /* requests without a token */
-	uint64_t fresh, sent;        /* engine_work() */
-	uint32_t expected;           /* engine_expect(), for the next request */
-	uint64_t waits, tokens;      /* these, and their prompt tokens; of each tenant at most its share */
-	unsigned n_wait;             /* tenants that have such requests */
-	struct engine_slot *slot;
-	uint32_t n_slots, free;      /* slots allocated; first of the FREE list */
-	struct connect *attempt;
-	struct sr_token token;       /* being assembled from its records */
-	float *vector;               /* [model.width] of the request that ends; NULL: the daemon makes none */
-};
-
-/* One sr_open on a worker.  It may outlive the engine. */
-struct connect {
-	struct work work;
-	struct engine *e;            /* used on the loop's thread only; NULL = destroyed */
-	char socket[128], name[32];
-	struct sr_conn *conn;
-	int result;
-};
 
 static void run(struct engine *e);
 
 /* ---- slots ---- */
 
-static uint64_t handle_of(const struct engine *e, uint32_t i)
+uint64_t engine_handle(const struct engine *e, uint32_t i)
 {
 	return (uint64_t)e->slot[i].gen << 32 | i;
 }
@@ -106,7 +35,7 @@ static struct engine_slot *slot_of(struct engine *e, uint64_t handle)
 	return &e->slot[i];
 }
 
-static uint32_t slot_take(struct engine *e)
+uint32_t engine_slot_take(struct engine *e)
 {
 	uint32_t i, n = e->n_slots ? e->n_slots * 2 : 64;
 	struct engine_slot *s;
@@ -128,7 +57,7 @@ static uint32_t slot_take(struct engine *e)
 }
 
 /* One request of t with `prompt` tokens begins (by 1) or ends (by -1) its wait for a first token. */
-static void count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
+void engine_count(struct engine *e, struct tenant *t, int by, uint64_t prompt)
 {
 	uint64_t most = tenant_most(t->id, e->c.max_requests), most_tokens = tenant_most(t->id, e->c.max_tokens);
 
@@ -151,14 +80,14 @@ static void begun(struct engine *e, struct engine_slot *s)
 		return;
 	s->waits = false;
 	e->fresh -= s->fresh;
-	count(e, s->tenant, -1, s->n_prompt);
+	engine_count(e, s->tenant, -1, s->n_prompt);
 	for (int kind = 0; s->state == LIVE && kind < TENANT_KINDS; kind++)
 		if (s->tenant->credit[kind] < ENGINE_LIVE)
 			s->tenant->credit[kind] += 2;
 }
 
 /* The daemon no longer has it. */
-static void unlive(struct engine *e, struct engine_slot *s)
+void engine_unlive(struct engine *e, struct engine_slot *s)
 {
 	e->n_live--;
 	s->tenant->live--;
@@ -169,31 +98,37 @@ static void unlive(struct engine *e, struct engine_slot *s)
 	s->cancel = s->limited = false;
 }
 
-static void slot_free(struct engine *e, uint32_t i)
+void engine_slot_free(struct engine *e, uint32_t i)
 {
 	struct engine_slot *s = &e->slot[i];
 
 	begun(e, s);
 	if (s->state == LIVE)
-		unlive(e, s);
+		engine_unlive(e, s);
 	if (s->state == QUEUED)
 		tenants_take(&e->tenants, &s->kept->waiter);
-	free(s->kept);
+	kept_free(s->kept, s->tenant, &e->kept);
 	tenants_release(&e->tenants, s->tenant, 0);
 	*s = (struct engine_slot){ .gen = s->gen, .next = e->free };
 	e->free = i;
 }
 
 /* Free it, and tell its owner how it ended.  t NULL: the daemon did not say. */
-static void end_slot(struct engine *e, uint32_t i, int finish, const struct sr_token *t)
+void engine_end_slot(struct engine *e, uint32_t i, int finish, const struct sr_token *t)
 {
 	void *owner = e->slot[i].owner;
 	bool pooled = e->slot[i].pooled;
+	struct sr_token whole;
 	uint32_t n = t && pooled && finish > 0 && t->end.n_tokens <= e->model.width ? t->end.n_tokens : 0;
 
 	if (t && t->place)
 		sr_vector(e->conn, t->place, e->vector, owner ? n : 0);
-	slot_free(e, i);
+	if (t && e->slot[i].kept && e->slot[i].kept->moved) {
+		whole = *t;
+		kept_end(e->slot[i].kept, &whole.end);
+		t = &whole;
+	}
+	engine_slot_free(e, i);
 	if (owner && pooled)
 		e->c.vector(owner, finish, t, e->vector, n);
 	else if (owner)
@@ -206,7 +141,7 @@ static enum waiter_kind kind_of(const struct sr_request *q)
 }
 
 /* Put it into its tenant's queue for its kind. */
-static void enqueue(struct engine *e, uint32_t i)
+void engine_enqueue(struct engine *e, uint32_t i)
 {
 	struct engine_slot *s = &e->slot[i];
 
@@ -216,23 +151,11 @@ static void enqueue(struct engine *e, uint32_t i)
 
 static bool keep(struct engine_slot *s, uint32_t i, const struct sr_request *q)
 {
-	s->kept = malloc(sizeof(*s->kept));
-	if (s->kept)
-		*s->kept = (struct kept){ .waiter = { .cost = 1, .kind = kind_of(q) }, .slot = i, .q = *q };
+	s->kept = kept_create(q, i, kind_of(q), io_now());
 	return s->kept;
 }
 
 /* ---- connection ---- */
-
-static void connect_run(struct work *w)
-{
-	struct connect *t = (struct connect *)w;
-	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20,
-	                        .guides = ENGINE_GUIDED, .vectors = ENGINE_VECTORS };
-
-	memcpy(o.name, t->name, sizeof(o.name));
-	t->result = sr_open(&t->conn, t->socket, &o);
-}
 
 static void on_event(struct io_watch *w, uint32_t events)
 {
@@ -240,7 +163,7 @@ static void on_event(struct io_watch *w, uint32_t events)
 	run(w->ctx);
 }
 
-static void retry_later(struct engine *e)
+void engine_retry_later(struct engine *e)
 {
 	io_timer_set(e->io, &e->retry, io_now() + e->backoff);
 	e->backoff = e->backoff * 2 > RETRY_MAX ? RETRY_MAX : e->backoff * 2;
@@ -253,51 +176,61 @@ static void warn_unheard(const struct engine *e)
 		         "with --gateway-user and the name of this user (uid %u)", (unsigned)geteuid());
 }
 
-static void connect_done(struct work *w)
+/* Connected, perhaps again.  Nothing is known any more of what the daemon refused. */
+static void welcome(struct engine *e)
 {
-	struct connect *t = (struct connect *)w;
-	struct engine *e = t->e;
+	e->backoff = RETRY_MIN;
+	e->limited_full = false;
+	tenants_relax(&e->tenants);
+	for (int i = 0; i < 2; i++)
+		sr_doing(e->conn, i, e->doing[i]);
+	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
+	         e->model.context, e->model.vocab, e->model.live);
+	if (e->down_at && e->tenants.n_waiting)
+		log_info("%u requests that were held for %.1f s go on", (unsigned)e->tenants.n_waiting,
+		         (double)(io_now() - e->down_at) / 1e9);
+	e->down_at = 0;
+	e->leaving = false;
+	io_timer_del(e->io, &e->patience);
+}
 
-	if (!e || t->result < 0) {
-		if (!t->result)
-			sr_close(t->conn);
-		free(t);
-		if (e) {
-			e->attempt = NULL;
-			e->wrong = false;
-			retry_later(e);
-		}
-		return;
-	}
+/* The daemon has another vocabulary than the tokenizer: the text would be nonsense. */
+static bool other_vocabulary(struct engine *e, const struct sr_model_info *m)
+{
+	bool other = memcmp(m->vocab_hash, e->c.vocab_hash, sizeof(m->vocab_hash)) != 0;
+
+	if (other && !e->wrong)
+		log_error("the daemon at %s serves a model with another vocabulary than the "
+		          "tokenizer here: start both with the same MODEL", e->c.socket);
+	e->wrong = other;
+	return other;
+}
+
+static void connected(void *ctx, struct sr_conn *conn)
+{
+	struct engine *e = ctx;
+
 	e->attempt = NULL;
-	e->model = *sr_model(t->conn);
-	if (memcmp(e->model.vocab_hash, e->c.vocab_hash, sizeof(e->c.vocab_hash))) {
-		if (!e->wrong)
-			log_error("the daemon at %s serves a model with another vocabulary than the "
-			          "tokenizer here: start both with the same MODEL", e->c.socket);
-		e->wrong = true;
-		sr_close(t->conn);
-		free(t);
-		retry_later(e);
+	if (!conn)
+		e->wrong = false;
+	if (!conn || other_vocabulary(e, sr_model(conn))) {
+		if (conn)
+			sr_close(conn);
+		engine_retry_later(e);
 		return;
 	}
-	e->wrong = false;
-	e->conn = t->conn;
-	free(t);
+	e->model = *sr_model(conn);
+	e->conn = conn;
 	free(e->vector);
 	e->vector = calloc(e->model.width + 1, sizeof(*e->vector));
 	e->watch = (struct io_watch){ .fd = sr_fd(e->conn), .events = IO_IN, .fn = on_event, .ctx = e };
 	if (!e->vector || io_watch_add(e->io, &e->watch) < 0) {
 		sr_close(e->conn);
 		e->conn = NULL;
-		retry_later(e);
+		engine_retry_later(e);
 		return;
 	}
-	e->backoff = RETRY_MIN;
-	for (int i = 0; i < 2; i++)
-		sr_doing(e->conn, i, e->doing[i]);
-	log_info("connected to the daemon: context %u, vocabulary %u, %u requests at once",
-	         e->model.context, e->model.vocab, e->model.live);
+	welcome(e);
 	warn_unheard(e);
 	if (e->c.connected)
 		e->c.connected(e->c.replica);
@@ -307,47 +240,12 @@ static void connect_done(struct work *w)
 static void connect_start(struct io_timer *timer)
 {
 	struct engine *e = timer->ctx;
-	struct connect *t = calloc(1, sizeof(*t));
+	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20,
+	                        .guides = ENGINE_GUIDED, .vectors = ENGINE_VECTORS };
 
-	if (!t) {
-		retry_later(e);
-		return;
-	}
-	t->e = e;
-	t->result = -ECONNABORTED;           /* stays if it comes back before a worker ran it */
-	t->work = (struct work){ .run = connect_run, .done = connect_done };
-	snprintf(t->socket, sizeof(t->socket), "%s", e->c.socket);
-	memcpy(t->name, e->c.name, sizeof(t->name));
-	e->attempt = t;                      /* first: it may be done when workers_give returns */
-	if (workers_give(e->workers, &t->work) < 0) {
-		e->attempt = NULL;
-		free(t);
-		retry_later(e);
-	}
-}
-
-static void lost(struct engine *e)
-{
-	struct sr_conn *conn = e->conn;
-	uint32_t n = e->n_slots;
-
-	if (!conn)
-		return;
-	log_warn("the daemon is gone: %u requests end, new ones get 503 until it is back",
-	         (unsigned)e->tenants.n);
-	e->conn = NULL;                      /* first: owners that submit again must be refused */
-	io_watch_del(e->io, &e->watch);
-	io_timer_del(e->io, &e->again);
-	io_timer_del(e->io, &e->probe);
-	e->probing = false;
-	sr_close(conn);
-	for (uint32_t i = 0; i < n; i++) {
-		if (e->slot[i].state == FREE)
-			continue;
-		end_slot(e, i, -ECONNRESET, NULL);
-	}
-	e->backoff = RETRY_MIN;
-	retry_later(e);
+	memcpy(o.name, e->c.name, sizeof(o.name));
+	if (dial_start(&e->attempt, e->workers, e->c.socket, &o, connected, e) < 0)
+		engine_retry_later(e);
 }
 
 /* ---- requests ---- */
@@ -357,10 +255,12 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	struct sr_request copy = *q;
 	struct engine_slot *s = &e->slot[i];
 	enum waiter_kind kind = kind_of(q);
-	int r;
+	int32_t *joined = NULL;
+	int r = s->kept ? kept_request(s->kept, &copy, &joined) : 0;
 
-	copy.user_data = handle_of(e, i);
-	r = sr_submit(e->conn, &copy, &s->ticket);
+	copy.user_data = engine_handle(e, i);
+	r = r ? r : sr_submit(e->conn, &copy, &s->ticket);
+	free(joined);
 	e->no_room = r == -EAGAIN;
 	e->full = r == -EAGAIN || r == -EBUSY;
 	if (r == -EBUSY && kind == LIMITED && e->n_live < e->model.live) {
@@ -375,6 +275,10 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	if (!e->n_live++)
 		e->since = io_now();
 	s->limited = kind == LIMITED;
+	if (s->kept && s->kept->moved && !s->kept->counted) {
+		s->kept->counted = true;
+		e->c.moved(e->c.ctx, s->kept->n_ids);
+	}
 	if (s->guided)
 		e->c.submitted(s->owner);
 	return 0;
@@ -386,7 +290,7 @@ static bool may_go(const struct engine *e, const struct tenant *t, enum waiter_k
 {
 	uint64_t left = e->model.live > e->n_live ? e->model.live - e->n_live - 1 : 0;
 
-	if (kind == LIMITED && e->limited_full)
+	if (e->leaving || (kind == LIMITED && e->limited_full))
 		return false;
 	return !(t->tight[kind] && !t->credit[kind]) && !tenant_over(t->id, t->live, left);
 }
@@ -409,14 +313,14 @@ static void pump(struct engine *e)
 		if (r == -EBUSY)
 			continue;
 		if (r == -ECONNRESET) {
-			lost(e);
+			engine_lost(e);
 			return;
 		}
 		if (!r) {
 			tenants_served(&e->tenants, w);
 			continue;
 		}
-		end_slot(e, i, r, NULL);
+		engine_end_slot(e, i, r, NULL);
 	}
 }
 
@@ -425,8 +329,8 @@ static void turned_away(struct engine *e, uint32_t i)
 {
 	struct engine_slot *s = &e->slot[i];
 
-	unlive(e, s);
-	enqueue(e, i);
+	engine_unlive(e, s);
+	engine_enqueue(e, i);
 	s->tenant->tight[s->kept->waiter.kind] = true;
 	s->tenant->credit[s->kept->waiter.kind] = 0;
 	if (!e->probing)
@@ -453,13 +357,23 @@ static void on_probe(struct io_timer *timer)
 	run(e);
 }
 
-static void cancel_slot(struct engine *e, struct engine_slot *s)
+void engine_cancel_slot(struct engine *e, struct engine_slot *s)
 {
 	bool wanted = sr_cancel(e->conn, s->ticket) == -EAGAIN;
 
 	e->n_cancel += wanted - s->cancel;
 	s->cancel = wanted;
 	s->cancelled = true;
+}
+
+/* An END that does not end the request: its daemon drains, or has lost its device. */
+static bool may_return(struct engine *e, const struct engine_slot *s, int finish)
+{
+	if (!engine_keeps(e))
+		return false;
+	if (finish == -EIO || finish == -ECONNRESET)
+		engine_leaves(e);
+	return finish == -EIO || finish == -ECONNRESET || (finish == -ECANCELED && s->returns);
 }
 
 static void dispatch(struct engine *e, const struct sr_token *t, unsigned preempted)
@@ -471,10 +385,20 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 	if (!s || s->state != LIVE)
 		return;
 	if (t->kind != SR_END) {
-		if (t->kind != SR_COMPUTED)
+		if (t->kind != SR_COMPUTED) {
+			if (s->kept && engine_keeps(e) && !kept_token(s->kept, s->tenant, &e->kept, t, io_now()))
+				return;
 			begun(e, s);
+		}
+		if (owner && s->guided && t->kind == SR_TOKEN && t->n_top > SR_TOP_HERE)
+			e->c.drawn(owner, t->id, t->last);
 		if (owner)
 			e->c.token(owner, t);
+		return;
+	}
+	if (may_return(e, s, finish) && !engine_hold(e, (uint32_t)t->user_data, finish == -EIO)) {
+		if (t->place)
+			sr_vector(e->conn, t->place, NULL, 0);
 		return;
 	}
 	if (finish == -EAGAIN && s->kept && owner && !s->cancelled) {
@@ -484,7 +408,7 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		return;
 	}
 	e->c.preempted(e->c.ctx, t->place ? 0 : preempted);
-	end_slot(e, (uint32_t)t->user_data, finish == -EAGAIN ? -ECANCELED : finish, t);
+	engine_end_slot(e, (uint32_t)t->user_data, finish == -EAGAIN ? -ECANCELED : finish, t);
 }
 
 /* Guides first: the daemon may wait for them. */
@@ -493,7 +417,7 @@ static void guide(struct engine *e, const struct sr_record *r, int n)
 	for (int i = 0; i < n; i++) {
 		const struct engine_slot *s = r[i].kind == SR_TOKEN ? slot_of(e, r[i].user_data) : NULL;
 
-		if (s && s->guided && s->owner)
+		if (s && s->guided && s->owner && r[i].n_top <= SR_TOP_HERE) /* else it is not whole yet */
 			e->c.drawn(s->owner, r[i].u.token.id, r[i].last);
 	}
 }
@@ -525,7 +449,7 @@ static void cancel_again(struct engine *e)
 {
 	for (uint32_t i = 0; e->n_cancel && i < e->n_slots; i++)
 		if (e->slot[i].state == LIVE && e->slot[i].cancel)
-			cancel_slot(e, &e->slot[i]);
+			engine_cancel_slot(e, &e->slot[i]);
 }
 
 /* Take all there is, then arm, look once more, and sleep on sr_fd. */
@@ -555,14 +479,19 @@ static void run(struct engine *e)
 			return;
 	}
 	if (r < 0)
-		lost(e);
+		engine_lost(e);
 }
 
 static void on_again(struct io_timer *t) { run(t->ctx); }
 
 bool engine_behind(const struct engine *e) { return e->conn && e->behind; }
 
-const struct sr_model_info *engine_model(const struct engine *e) { return e->conn ? &e->model : NULL; }
+const struct sr_model_info *engine_model(const struct engine *e)
+{
+	return e->conn || engine_holds(e) ? &e->model : NULL;
+}
+
+bool engine_up(const struct engine *e) { return e->conn && !e->leaving; }
 bool engine_wrong_model(const struct engine *e) { return e->wrong; }
 
 unsigned engine_live(const struct engine *e) { return e->n_live; }
@@ -591,8 +520,10 @@ unsigned engine_room(const struct engine *e, uint64_t tenant)
 	const struct tenant *t = tenants_find(&e->tenants, tenant);
 	uint64_t left = HELD_MAX - e->tenants.n, mine = t ? t->n : 0, may = TENANT_SHARE * left + 1;
 
-	if (!e->conn || !tenant)
-		return e->conn ? (unsigned)left : 0;
+	if (!engine_up(e) && !engine_holds(e))
+		return 0;
+	if (!tenant)
+		return (unsigned)left;
 	return may > mine ? (unsigned)((may - mine) / (TENANT_SHARE + 1)) : 0;
 }
 
@@ -602,15 +533,15 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	uint32_t i;
 	int r = -EAGAIN;
 
-	if (!e->conn)
+	if (!engine_up(e) && !engine_holds(e))
 		return -ECONNREFUSED;
 	if (!engine_room(e, q->tenant))
 		return -EAGAIN;
-	i = slot_take(e);
+	i = engine_slot_take(e);
 	if (i == NONE)
 		return -ENOMEM;
 	s = &e->slot[i];
-	*handle = handle_of(e, i);
+	*handle = engine_handle(e, i);
 	s->tenant = tenants_hold(&e->tenants, q->tenant, 0);
 	if (!s->tenant) {
 		s->next = e->free;
@@ -626,21 +557,23 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 	e->expected = UINT32_MAX;
 	e->fresh += s->fresh;
 	e->sent++;
-	count(e, s->tenant, 1, q->n_prompt);
-	if (q->tenant && !keep(s, i, q))         /* the daemon may refuse it */
+	engine_count(e, s->tenant, 1, q->n_prompt);
+	if ((q->tenant || engine_keeps(e)) && !keep(s, i, q)) /* the daemon may refuse it, or go */
 		r = -ENOMEM;
-	if (r == -EAGAIN && !e->tenants.n_waiting && may_go(e, s->tenant, kind_of(q)))
+	if (s->kept)
+		s->kept->waiter.order = ++e->tenants.order;
+	if (r == -EAGAIN && e->conn && !e->tenants.n_waiting && may_go(e, s->tenant, kind_of(q)))
 		r = try_submit(e, i, q);
-	if (r == -EAGAIN || r == -EBUSY) {
+	if (r == -EAGAIN || r == -EBUSY || (r == -ECONNRESET && e->c.wait_ns)) {
 		r = -ENOMEM;
 		if (s->kept || keep(s, i, q)) {
-			enqueue(e, i);
+			engine_enqueue(e, i);
 			io_timer_set(e->io, &e->again, io_now()); /* submits it in turn, or arms for room */
 			r = 0;
 		}
 	}
 	if (r < 0)
-		slot_free(e, i);
+		engine_slot_free(e, i);
 	if (r == -ECONNRESET)
 		io_timer_set(e->io, &e->again, io_now());         /* later, not inside the caller */
 	return r;
@@ -657,9 +590,12 @@ int engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kin
 {
 	const struct engine_slot *s = slot_of(e, handle);
 
+	int r;
+
 	if (!s || s->state != LIVE || !e->conn)
 		return -ESRCH;
-	return sr_guide(e->conn, s->ticket, index, kind, ids, n, bits);
+	r = sr_guide(e->conn, s->ticket, index, kind, ids, n, bits);
+	return r == -ECONNRESET && engine_keeps(e) ? 0 : r; /* submitted() asks for it again */
 }
 
 void engine_cancel(struct engine *e, uint64_t handle)
@@ -667,7 +603,7 @@ void engine_cancel(struct engine *e, uint64_t handle)
 	struct engine_slot *s = slot_of(e, handle);
 
 	if (s && s->state == LIVE && e->conn)
-		cancel_slot(e, s);
+		engine_cancel_slot(e, s);
 }
 
 void engine_drop(struct engine *e, uint64_t handle)
@@ -678,7 +614,7 @@ void engine_drop(struct engine *e, uint64_t handle)
 		return;
 	s->owner = NULL;
 	if (s->state == QUEUED)
-		slot_free(e, (uint32_t)handle);
+		engine_slot_free(e, (uint32_t)handle);
 	else
 		engine_cancel(e, handle);
 }
@@ -706,6 +642,7 @@ int engine_create(struct engine **out, struct io *io, struct workers *w, const s
 	e->again = (struct io_timer){ .fn = on_again, .ctx = e };
 	e->retry = (struct io_timer){ .fn = connect_start, .ctx = e };
 	e->probe = (struct io_timer){ .fn = on_probe, .ctx = e };
+	e->patience = (struct io_timer){ .fn = engine_on_patience, .ctx = e };
 	connect_start(&e->retry);
 	return 0;
 }
@@ -714,18 +651,18 @@ void engine_destroy(struct engine *e)
 {
 	if (!e)
 		return;
-	if (e->attempt)
-		e->attempt->e = NULL;
+	dial_forget(e->attempt);
 	io_timer_del(e->io, &e->again);
 	io_timer_del(e->io, &e->retry);
 	io_timer_del(e->io, &e->probe);
+	io_timer_del(e->io, &e->patience);
 	if (e->conn) {
 		io_watch_del(e->io, &e->watch);
 		sr_close(e->conn);
 	}
 	for (uint32_t i = 0; i < e->n_slots; i++)
 		if (e->slot[i].state != FREE)
-			slot_free(e, i);
+			engine_slot_free(e, i);
 	free(e->slot);
 	free(e->vector);
 	free((char *)e->c.socket);

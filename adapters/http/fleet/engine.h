@@ -1,9 +1,14 @@
 /* engine.h - the adapter's connection to the daemon: one ring connection, on the io loop.
  *
  *	            sr_open (worker)                 -ECONNRESET
- *	  AWAY ───────────────────────► CONNECTED ─────────────────► AWAY, all requests end,
- *	   ▲  timer, 50 ms .. 2 s            │                        timer set
+ *	  AWAY ───────────────────────► CONNECTED ─────────────────► AWAY, requests are held for
+ *	   ▲  timer, 50 ms .. 2 s            │                        wait_ns, timer set
  *	   └── failed, or other vocabulary ──┘
+ *
+ * What is held goes on when the daemon is back: a request that had not begun is submitted as it was; one that
+ * had, with the ids of its answer (kept.h, sr_request.n_answer), so its owner sees one answer without a seam.
+ * Requests must have a seed for that.  New requests join those that are held.  After wait_ns all of them end
+ * with -ECONNRESET.  A request ends with -ECONNABORTED if daemons die of it, as far as one can see.
  *
  * Requests that find no room in the ring wait here, in one queue per tenant, served in turn (tenants.h).
  * Each tenant leaves some places, in the daemon and here, to others.  So if one tenant has thousands of
@@ -26,7 +31,7 @@
 #include <stdint.h>
 
 #include "core/instance/io.h"
-#include "queue.h"
+#include "adapters/http/queue.h"
 #include "shmring/slipring.h"
 
 struct engine;
@@ -43,14 +48,15 @@ struct engine_config {
 	uint8_t vocab_hash[32];      /* of our tokenizer: the daemon's must be the same */
 	bool tenants;                /* requests name tenants: log it if the daemon ignores them */
 	uint64_t max_requests, max_tokens; /* limits on what waits, see queue.h */
+	uint64_t wait_ns;            /* how long requests are held while the daemon is away; 0: not at all */
 	/* token: a complete token or prompt token of an owner.  end: finish is an enum sr_finish or
 	 * -errno.  Both may call any function of this header. */
 	void (*token)(void *owner, const struct sr_token *t);
 	void (*end)(void *owner, int finish, const struct sr_token *t); /* t NULL: connection lost */
 	/* Instead of both, for a request with SR_POOLED: its n elements, valid during the call; 0: it failed. */
 	void (*vector)(void *owner, int finish, const struct sr_token *t, const float *vector, uint32_t n);
-	/* A request with SR_GUIDED went to the daemon, perhaps again: its guides are wanted from the first on.
-	 * It may call engine_guide() and engine_cancel(). */
+	/* A request with SR_GUIDED went to the daemon, perhaps again: its guides are wanted from the next token
+	 * on.  It may call engine_guide() and engine_cancel(). */
 	void (*submitted)(void *owner);
 	/* A token of it was drawn; last: it is the answer's last.  For all tokens of one poll this is called
 	 * before the first token(), so that no guide waits for the text of others. */
@@ -58,13 +64,19 @@ struct engine_config {
 	void (*preempted)(void *ctx, unsigned times);       /* for every request that ended */
 	void (*connected)(void *replica);                   /* to the daemon, perhaps again; or NULL */
 	void *replica;
-	void *ctx;
+	void (*moved)(void *ctx, uint32_t n);     /* one was submitted again, with n tokens of its answer */
+	/* A request is not held here, but waits in `to` from now on, by this handle. */
+	void (*handed)(void *owner, bool pooled, struct engine *to, uint64_t handle);
+	/* Which engine shall have a request of `from`, which is not up?  NULL: none; the request is held. */
+	struct engine *(*elsewhere)(void *fleet, const struct engine *from, const struct sr_request *q);
+	void *ctx, *fleet;
 };
 
 int  engine_create(struct engine **out, struct io *io, struct workers *w, const struct engine_config *c);
 void engine_destroy(struct engine *e);    /* after workers_destroy; calls no end() */
 
-const struct sr_model_info *engine_model(const struct engine *e); /* NULL while away */
+const struct sr_model_info *engine_model(const struct engine *e); /* NULL while away and nothing is held */
+bool engine_up(const struct engine *e);          /* connected, and the daemon takes requests */
 bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has another vocabulary */
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
 uint64_t engine_since(const struct engine *e);   /* when engine_live last rose from 0 */
@@ -88,6 +100,8 @@ struct engine_work engine_work(const struct engine *e);
 int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
                   uint32_t n, const uint32_t *bits);
 void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
+/* The daemon drains.  Take back what it has, so that it can end at once, and hold it. */
+void engine_leave(struct engine *e);
 void engine_drop(struct engine *e, uint64_t handle);   /* cancel; no more calls for owner */
 
 #endif

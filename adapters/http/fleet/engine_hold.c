@@ -1,0 +1,164 @@
+/* engine_hold.c - what happens to requests when their daemon goes; see engine.h.
+ *
+ * What it had goes to another daemon that is up, or returns to the queue.  There it waits, with what waits
+ * there already, for the daemon or its successor: wait_ns at most.  A daemon that leaves is treated like
+ * one that is gone: it drains, or its device is lost.
+ */
+#include "engine_impl.h"
+
+#include <errno.h>
+
+#include "core/instance/log.h"
+
+bool engine_holds(const struct engine *e)
+{
+	return e->down_at && io_now() < e->down_at + e->c.wait_ns;
+}
+
+/* Is what is needed to move a request kept? */
+bool engine_keeps(const struct engine *e) { return e->c.wait_ns || e->c.elsewhere; }
+
+static void down(struct engine *e)
+{
+	e->down_at = io_now();
+	if (e->c.wait_ns)
+		io_timer_set(e->io, &e->patience, e->down_at + e->c.wait_ns);
+}
+
+/* Give a request to an engine that is up.  False: there is none. */
+static bool hand_over(struct engine *e, uint32_t i)
+{
+	struct engine_slot *s = &e->slot[i], *u;
+	struct kept *k = s->kept;
+	struct engine *to = e->c.elsewhere ? e->c.elsewhere(e->c.fleet, e, &k->q) : NULL;
+	struct tenant *t = to ? tenants_hold(&to->tenants, s->tenant->id, 0) : NULL;
+	uint32_t j = t ? engine_slot_take(to) : NONE;
+	void *owner = s->owner;
+
+	if (j == NONE) {
+		if (t)
+			tenants_release(&to->tenants, t, 0);
+		return false;
+	}
+	if (s->state == QUEUED)
+		tenants_take(&e->tenants, &k->waiter);
+	else
+		engine_unlive(e, s);
+	s->state = FREE;
+	kept_carry(k, s->tenant, &e->kept, t, &to->kept);
+	k->slot = j;
+	k->waiter.order = ++to->tenants.order;
+	u = &to->slot[j];
+	*u = (struct engine_slot){ .gen = u->gen, .owner = owner, .tenant = t, .kept = k, .guided = s->guided,
+	                           .pooled = s->pooled, .n_prompt = s->n_prompt, .waits = s->waits };
+	if (u->waits) {
+		u->fresh = to->expected < u->n_prompt ? to->expected : u->n_prompt;
+		to->fresh += u->fresh;
+		engine_count(to, t, 1, u->n_prompt);
+	}
+	to->expected = UINT32_MAX;
+	to->sent++;
+	s->kept = NULL;
+	engine_slot_free(e, i);
+	engine_enqueue(to, j);
+	e->c.handed(owner, u->pooled, to, engine_handle(to, j));
+	io_timer_set(to->io, &to->again, io_now());
+	return true;
+}
+
+/* A request that the daemon had goes elsewhere, or returns to the queue.  0, or why it must end. */
+int engine_hold(struct engine *e, uint32_t i, bool fault)
+{
+	struct engine_slot *s = &e->slot[i];
+	int r = engine_keeps(e) && s->owner && !s->cancelled ? kept_move(s->kept, fault) : -ECONNRESET;
+
+	if (r < 0 || hand_over(e, i))
+		return r;
+	if (!e->c.wait_ns)
+		return -ECONNRESET;
+	engine_unlive(e, s);
+	s->returns = false;
+	engine_enqueue(e, i);
+	return 0;
+}
+
+/* Nobody came: what is held ends. */
+void engine_on_patience(struct io_timer *t)
+{
+	struct engine *e = t->ctx;
+	unsigned ended = 0;
+
+	for (uint32_t i = 0; i < e->n_slots; i++)
+		if (e->slot[i].state == QUEUED && !hand_over(e, i)) {
+			ended++;
+			engine_end_slot(e, i, -ECONNRESET, NULL);
+		}
+	if (ended)
+		log_warn("the daemon has not come back within %.0f s (--daemon-wait): %u requests end",
+		         (double)e->c.wait_ns / 1e9, ended);
+}
+
+/* The daemon will take nothing more, although it is still there. */
+void engine_leaves(struct engine *e)
+{
+	if (e->leaving)
+		return;
+	e->leaving = true;
+	down(e);
+}
+
+void engine_leave(struct engine *e)
+{
+	if (!e->conn || e->leaving || !engine_keeps(e))
+		return;
+	log_info("the daemon drains: its %u requests go on when it is back, or elsewhere", e->n_live);
+	engine_leaves(e);
+	for (uint32_t i = 0; i < e->n_slots; i++) {
+		struct engine_slot *s = &e->slot[i];
+
+		if (s->state == QUEUED)
+			hand_over(e, i);
+		if (s->state != LIVE || !s->owner || s->cancelled || s->kept->forgot)
+			continue;
+		s->returns = true;
+		engine_cancel_slot(e, s);
+		s->cancelled = false;
+	}
+	io_timer_set(e->io, &e->again, io_now());
+}
+
+void engine_lost(struct engine *e)
+{
+	struct sr_conn *conn = e->conn;
+	uint32_t n = e->n_slots;
+	unsigned ended = 0, had = (unsigned)e->tenants.n;
+	bool fault;
+
+	if (!conn)
+		return;
+	fault = !sr_stopped(conn);
+	e->conn = NULL;                      /* first: owners that submit again must be refused, or held */
+	e->leaving = false;
+	e->token = (struct sr_token){ 0 };
+	down(e);
+	io_watch_del(e->io, &e->watch);
+	io_timer_del(e->io, &e->again);
+	io_timer_del(e->io, &e->probe);
+	e->probing = false;
+	sr_close(conn);
+	for (uint32_t i = 0; i < n; i++) {
+		bool queued = e->slot[i].state == QUEUED;
+		int r = e->slot[i].state == LIVE ? engine_hold(e, i, fault) :
+		        queued && !hand_over(e, i) && !e->c.wait_ns ? -ECONNRESET : 0;
+
+		if (r < 0)
+			engine_end_slot(e, i, r, NULL);
+		ended += r < 0;
+	}
+	log_warn("the daemon is gone: of %u requests %u end, %u wait for it for up to %.0f s (--daemon-wait), "
+	         "%u go elsewhere", had, ended, (unsigned)e->tenants.n, (double)e->c.wait_ns / 1e9,
+	         had - ended - (had - ended < e->tenants.n ? had - ended : (unsigned)e->tenants.n));
+	e->backoff = RETRY_MIN;
+	engine_retry_later(e);
+}
+
