@@ -114,7 +114,7 @@ struct sr_copy {           /* host blocks are numbered from 0, in their own tier
 
 /* What a slot keeps.  The arguments of a command lie at word[data]. */
 enum sr_op {
-	SR_CMD_BEGIN,          /* forget everything of this slot; word: struct sr_sampling */
+	SR_CMD_BEGIN,          /* forget everything of this slot but its state; word: struct sr_sampling */
 	SR_CMD_LIST,           /* a = enum sr_list; n words; a second list of a kind is appended */
 	SR_CMD_HISTORY,        /* n token ids, of which the first a are the prompt; sent only if
 	                          penalties or bad words need it, and again after a preemption.
@@ -124,6 +124,8 @@ enum sr_op {
 	SR_CMD_POOL,           /* word: struct sr_pooling; the slot's rows are pooled */
 	SR_CMD_STATE,          /* the slot's next row continues state a (-1: none, it is the first) and leaves state
 	                          n, which may be a; rows after it continue state n.  No words */
+	SR_CMD_KEEP,           /* the slot's next row leaves its state before position n, which lies inside the row, in
+	                          state a, too.  No words */
 };
 enum sr_list {
 	SR_LIST_STOP,          /* n ids that may not be drawn before min_position, unless the row's

@@ -104,6 +104,8 @@ bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const str
 		return l->vectors > 0 && c->n == POOLING_WORDS && POOLING_WORDS <= left;
 	case SR_CMD_STATE:
 		return upto((int64_t)c->a + 1, l->n_states) && upto(c->n, (int64_t)l->n_states - 1);
+	case SR_CMD_KEEP:
+		return upto(c->a, (int64_t)l->n_states - 1) && c->n > 0;
 	default:
 		return false;
 	}

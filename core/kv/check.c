@@ -91,6 +91,7 @@ void kv_check(const struct kv *kv)
 {
 	int32_t n_free[2] = { 0, 0 }, n_indexed = 0, n_chained = 0, held = 0;
 
+	states_check(kv);
 	for (int t = DEVICE; t <= HOST; t++)
 		check_lists(kv, (enum tier)t);
 	for (int32_t i = 0; i < kv->cfg.n_blocks + kv->cfg.n_host; i++) {

@@ -3,6 +3,7 @@
  *	kv.c         grow, publish, release; copies between the tiers; eviction
  *	match.c      the published blocks that continue a table
  *	window.c     blocks that leave windows; units
+ *	state.c      states of sequences, and their snapshots
  *	most.c       how many blocks a sequence may hold
  *	index.c      from the name of a full block to the block
  *	cache.c      cached blocks by owner and time of release: floors, who is evicted next
@@ -70,6 +71,37 @@ struct kv_name {
 	int32_t  id[];            /* [block_tokens] */
 };
 
+/* A state of a sequence. */
+struct kv_state {
+	int32_t  refs;            /* tables that hold it */
+	int32_t  prev, next;      /* in the list of cached ones; `next` also links the free list */
+	int32_t  next_in_bucket;
+	bool     named, cached;   /* a snapshot in the index; which no table holds */
+	uint32_t stamp;           /* raised when it becomes a snapshot */
+	uint64_t used;            /* the last batch in which a row reads it or leaves it behind */
+	struct kv_key key;        /* of the block that it follows */
+};
+
+/* What a table has of states; at the end of its block[].  NONE: nothing. */
+struct kv_hold {
+	int32_t  own;             /* what its rows write */
+	int32_t  from;            /* a snapshot that its next row continues */
+	int32_t  kept, kept_at;   /* a state that gets its name when this many blocks are published */
+	int32_t  passing;         /* then it replaces .. */
+	int32_t  last;            /* .. this one, if that has the stamp still */
+	uint32_t last_stamp;
+};
+_Static_assert(sizeof(struct kv_hold) <= KV_STATE_INTS * sizeof(int32_t), "it lies in block[]");
+
+struct kv_states {
+	struct kv_state *state;   /* [n_states] */
+	int32_t *bucket;          /* [mask + 1] */
+	uint32_t mask;
+	int32_t  free, n_free;
+	int32_t  oldest, newest, n_cached;
+	uint64_t batch;           /* the one that is being filled: rows of it have no order */
+};
+
 /* What one owner has cached on one tier. */
 struct kv_cache {
 	int32_t oldest, newest;   /* runs */
@@ -100,6 +132,7 @@ struct kv {
 	int32_t  budget;          /* copies this batch may carry */
 	int32_t  left, left_out;  /* copies not yet used; how many of them evictions may use */
 	struct kv_stats stats;
+	struct kv_states states;
 };
 
 static inline enum tier tier_of(const struct kv *kv, int32_t i)
@@ -238,6 +271,23 @@ void unit_leave(struct kv *kv, int32_t i);
 void unit_evict(struct kv *kv, int32_t i);
 /* Copy the unit of cached device block i to the host tier, or nothing.  Returns the number of copies. */
 int32_t unit_copy_out(struct kv *kv, int32_t i);
+
+/* ---- state.c ------------------------------------------------------------------------------ */
+
+/* The snapshot of this name, or NONE. */
+int32_t state_find(const struct kv *kv, const struct kv_key *key);
+/* *t continues the snapshot behind its published blocks, which is there. */
+void    state_match(struct kv *kv, struct kv_table *t);
+/* A block of *t was published: what it kept there may have a name now. */
+void    state_named(struct kv *kv, struct kv_table *t);
+/* The block of this name is evicted. */
+void    state_evict(struct kv *kv, const struct kv_key *key);
+void    state_release(struct kv *kv, struct kv_table *t);
+/* Bytes of the arrays; with base, where they lie.  Then states_begin(). */
+size_t  states_lay(struct kv_states *s, int32_t n, char *base);
+void    states_begin(struct kv *kv);
+void    states_forget(struct kv *kv);
+void    states_check(const struct kv *kv);
 
 /* ---- cache.c ------------------------------------------------------------------------------ */
 

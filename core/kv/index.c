@@ -58,6 +58,8 @@ void index_remove(struct kv *kv, int32_t i)
 		prefix_take(kv->cfg.shown, n->key.w[0]);
 	if (kv->windows)
 		unit_leave(kv, i);
+	if (kv->cfg.n_states)
+		state_evict(kv, &n->key);
 	if (n->twin != NONE)
 		name_of(kv, n->twin)->twin = NONE;
 }

@@ -164,6 +164,8 @@ static void publish(struct kv *kv, struct kv_table *t, const struct kv_key *key)
 			publish_of(kv, t, g, id, &of_group);
 	}
 	table_advance(kv, t, key);
+	if (kv->cfg.n_states)
+		state_named(kv, t);
 	if (kv->windows && (t->published == t->end || t->published == t->fork))
 		window_keep(kv, t);
 }
@@ -242,6 +244,8 @@ void kv_release(struct kv *kv, struct kv_table *t)
 	for (int32_t g = 0; g < kv->cfg.n_groups; g++)
 		if (!has_window(kv, g))
 			release_group(kv, t, g);
+	if (kv->cfg.n_states)
+		state_release(kv, t);
 	t->n = t->published = t->end = t->fork = 0;
 	t->more = false;
 	t->tries = 0;
@@ -259,6 +263,7 @@ void kv_forget(struct kv *kv)
 			index_remove(kv, i);
 			block_free(kv, i);
 		}
+	states_forget(kv);
 }
 
 /* ---- batches ------------------------------------------------------------------------------ */
@@ -272,6 +277,7 @@ void kv_begin(struct kv *kv, int32_t copies)
 		copies = kv->cfg.copies;
 	kv->budget = kv->left = copies;
 	kv->left_out = copies / 2;
+	kv->states.batch++;
 }
 
 int32_t kv_demote(struct kv *kv, int32_t look)
@@ -322,6 +328,8 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
 	out->n_held = kv->cfg.n_blocks - out->n_free - out->n_cached;
 	out->n_host_free = kv->n_free[HOST];
 	out->n_host_cached = kv->n_cached[HOST];
+	out->n_states_free = kv->states.n_free;
+	out->n_states_cached = kv->states.n_cached;
 }
 
 /* ---- create, destroy ------------------------------------------------------------------------- */
@@ -337,7 +345,8 @@ static bool config_works(const struct kv_config *c)
 
 	if (c->n_blocks < 1 || c->n_host < 0 || c->n_owners < 0 || c->n_owners > INT16_MAX || c->copies < 0 ||
 	    c->block_tokens < 1 || KV_CHUNK % c->block_tokens != 0 || total > INT32_MAX / 4 ||
-	    c->n_groups < 0 || c->n_groups > KV_GROUPS)
+	    c->n_groups < 0 || c->n_groups > KV_GROUPS ||
+	    c->n_states < 0 || (c->n_states && (c->n_groups > 1 || c->group[0].window || c->n_host)))
 		return false;
 	for (int32_t g = 0; g < c->n_groups; g++)
 		if (c->group[g].window < 0)
@@ -367,7 +376,7 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	uint32_t buckets = 16;
 	size_t owners = cfg->n_owners > 0 ? (size_t)cfg->n_owners : 1;
 	size_t at_block = padded(sizeof(struct kv)), at_name, at_bucket, at_free, at_copy, at_cache, at_active;
-	size_t at_run, end, name_bytes;
+	size_t at_run, at_states, end, name_bytes;
 	struct kv *kv;
 
 	if (!config_works(cfg))
@@ -382,7 +391,8 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	at_cache = at_copy + padded(((size_t)cfg->copies + 1) * sizeof(struct kv_copy));
 	at_active = at_cache + padded(2 * owners * sizeof(struct kv_cache));
 	at_run = at_active + padded(2 * owners * sizeof(int32_t));
-	end = at_run + (size_t)total * sizeof(struct kv_run);
+	at_states = padded(at_run + (size_t)total * sizeof(struct kv_run));
+	end = at_states + states_lay(NULL, cfg->n_states, NULL);
 	kv = aligned_alloc(HUGE_PAGE, (end + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 	if (!kv)
 		return -ENOMEM;
@@ -415,6 +425,10 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	kv->cfg.n_owners = (int32_t)owners;
 	kv->mask = buckets - 1;
 	kv->free_run = NONE;
+	if (cfg->n_states)
+		memset((char *)kv + at_states, 0, end - at_states);
+	states_lay(&kv->states, cfg->n_states, (char *)kv + at_states);
+	states_begin(kv);
 	for (uint32_t i = 0; i < buckets; i++)
 		kv->bucket[i] = NONE;
 	for (size_t o = 0; o < 2 * owners; o++)

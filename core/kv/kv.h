@@ -50,6 +50,16 @@
  * A unit is copied to the host tier whole or not at all.  A match with groups takes nothing before it can take
  * everything.  If its copies are too many for a batch, a part of the full groups' blocks is copied into the
  * device's cache and the caller tries again.
+ *
+ * States.  If layers have a state (kernels/backend.h, SR_CMD_STATE), a prefix can be used only where a snapshot of
+ * the state was kept.  A running sequence has one state of its own, which its rows write.  A snapshot is a state that
+ * is not written any more; its name is that of the block it follows.  So a match ends where there is a snapshot, and
+ * is shorter than that of the blocks alone.  Snapshots are kept at the last full block before the end of a prompt, at
+ * the last full block of an answer so far, which replaces the one before, and where prompts part: where the blocks
+ * matched further (t->fork).  None is copied: the row that begins there continues one state and leaves another, or
+ * leaves what it has in the middle in a second one.  Cached snapshots are evicted least recently released first,
+ * whoever owns them, or when the block is evicted whose name they have.  With states there is one group without a
+ * window, and no host tier.
  */
 #ifndef KV_H
 #define KV_H
@@ -76,7 +86,7 @@ struct kv_group { int32_t window; }; /* most tokens that its layers look back; 0
  * blocks of their own and share one chain of names.  Embedded in the slot, whose storage block[] is: one
  * cache line. */
 struct kv_table {
-	int32_t *block;       /* [n_groups][cap], then kv.c's own [n_groups]: KV_TABLE_INTS */
+	int32_t *block;       /* [n_groups][cap], then kv.c's own: KV_TABLE_INTS */
 	int32_t  cap;
 	int32_t  n;           /* blocks of each group, those included that left its window */
 	int32_t  published;   /* this many blocks from the start, or their twins, are in the index */
@@ -91,7 +101,8 @@ struct kv_table {
 	const struct kv_chunk *at; /* where the ids of block `published` are or will be; at the
 	                              start, the sequence's first chunk */
 };
-#define KV_TABLE_INTS(n_groups, cap) ((size_t)(n_groups) * ((size_t)(cap) + 1))
+#define KV_STATE_INTS 8
+#define KV_TABLE_INTS(n_groups, cap) ((size_t)(n_groups) * ((size_t)(cap) + 1) + KV_STATE_INTS)
 
 struct kv_config {
 	int32_t  n_blocks, n_host, block_tokens;
@@ -100,6 +111,7 @@ struct kv_config {
 	int32_t  n_owners;    /* of cached blocks; 0 = 1 */
 	int32_t  n_groups;    /* at most KV_GROUPS; 0 = 1 */
 	struct kv_group group[KV_GROUPS];
+	int32_t  n_states;    /* 0: layers have none */
 	struct prefix_page *shown; /* shows the names of published blocks (core/prefix.h); NULL = nobody looks */
 };
 
@@ -109,7 +121,9 @@ struct kv_stats {
 	int32_t  n_free, n_cached, n_held, n_host_free, n_host_cached;
 	uint64_t lookups, hit_blocks, host_hits, evictions, copies_in, copies_out;
 	uint64_t slid;        /* blocks that left a window, but for those of units */
-	uint64_t missed;      /* blocks of prefixes that full groups had and windows did not */
+	uint64_t missed;      /* blocks of prefixes that full groups had, but windows or states did not */
+	int32_t  n_states_free, n_states_cached;
+	uint64_t states_kept, states_hit, states_evicted; /* snapshots */
 };
 
 /* 0, -EINVAL, -ENOMEM.  One allocation. */
@@ -161,6 +175,23 @@ void kv_publish(struct kv *kv, struct kv_table *t, int32_t n);
 /* The same for several tables.  It prefetches their memory, which is most of the cost when many
  * sequences fill a block in the same step. */
 void kv_publish_many(struct kv *kv, struct kv_table *const *t, const int32_t *n, int32_t count);
+
+/* States.  kv_state_begin: before the first match of a new table.  kv_state_take: after it, a state of its own; false:
+ * all are held, or rows of the batch that is being filled use them. */
+bool    kv_states(const struct kv *kv);
+int32_t kv_states_left(const struct kv *kv);
+void    kv_state_begin(struct kv *kv, struct kv_table *t);
+bool    kv_state_take(struct kv *kv, struct kv_table *t);
+
+/* What the row of *t does that begins at position `first`: it continues state `from` (-1: none) and leaves `to`; with
+ * to == -1 it goes on where the row before it stopped.  keep: where the state before position keep_at goes, which lies
+ * inside the row; or -1.  keep_at: a multiple of block_tokens from `first` on, where a snapshot is wanted, or -1;
+ * there is none if all states are held.  passing: it replaces the snapshot that was so kept before. */
+struct kv_state_row { int32_t from, to, keep; };
+struct kv_state_row kv_state_row(struct kv *kv, struct kv_table *t, int32_t first, int32_t keep_at, bool passing);
+
+/* The launched rows of *t compute its first n tokens, and kv_release follows: keep its own state, if it has a name. */
+void    kv_state_leave(struct kv *kv, struct kv_table *t, int32_t n);
 
 /* Drop every reference of *t and empty it, even if launched rows still write to its blocks. */
 void kv_release(struct kv *kv, struct kv_table *t);

@@ -105,6 +105,8 @@ static int32_t match_end(const struct kv *kv, const struct kv_table *t, int32_t 
 		}
 		table_advance(kv, &look, &key);
 		*full = look.published;
+		if (kv->cfg.n_states)
+			fits &= state_find(kv, &key) != NONE;
 		if (fits)
 			end = look.published;
 	}
@@ -254,7 +256,7 @@ static void take_all(struct kv *kv, struct kv_table *t, int32_t end, bool copies
 static void match_groups(struct kv *kv, struct kv_table *t, int32_t n)
 {
 	bool host = kv->cfg.n_host > 0;
-	int32_t full = t->n, end = match_end(kv, t, n, host, &full);
+	int32_t from = t->n, full = from, end = match_end(kv, t, n, host, &full);
 	struct copies c = host ? look_up(kv, t, end, false) : (struct copies){ 0 };
 
 	if (c.n > 0 && match_blocks(kv, t, end) > kv_available(kv) - kv_kept(kv, t->owner))
@@ -275,6 +277,8 @@ static void match_groups(struct kv *kv, struct kv_table *t, int32_t n)
 		kv->stats.missed += (uint64_t)(full - end);
 	}
 	take_all(kv, t, end, c.n > 0 && c.n < INT32_MAX);
+	if (kv->cfg.n_states && end > from)
+		state_match(kv, t);
 }
 
 int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
@@ -282,7 +286,7 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n)
 	assert(t->n == t->published);
 	t->more = false;
 	kv->stats.lookups++;
-	if (kv->cfg.n_groups > 1 || kv->windows)
+	if (kv->cfg.n_groups > 1 || kv->windows || kv->cfg.n_states)
 		match_groups(kv, t, n);
 	else
 		match_full(kv, t, n);

@@ -111,6 +111,8 @@ static void seq_leave(struct sched *s, int32_t i)
 	struct seq *q = &s->seq[i];
 	int32_t slot = q->slot, j = 0;
 
+	if (s->states)
+		kv_state_leave(s->kv, &s->table[slot], q->planned);
 	kv_release(s->kv, &s->table[slot]);
 	s->free_slot[s->n_free_slot++] = slot;
 	s->taken[slot] = false;

@@ -6,7 +6,7 @@
 #include "core/sched/impl.h"
 
 struct sums {
-	int32_t run, waiting, chunks, quota, word_chunks, deadlines, guides;
+	int32_t run, waiting, chunks, quota, word_chunks, deadlines, guides, states;
 	int64_t waiting_tokens, blocks;
 };
 
@@ -38,6 +38,7 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 		assert(q->planned <= q->known && q->planned <= t->n * s->cfg.limits.block_tokens);
 		assert(t->published <= t->n && t->salt == q->salt);
 		sum->run++;
+		sum->states += s->states;
 		for (int32_t g = 0; g < s->cfg.limits.n_groups; g++)
 			sum->blocks += t->n - kv_first(s->kv, t, g);
 	} else {
@@ -199,6 +200,7 @@ void sched_check(const struct sched *s)
 	assert(taken == s->n_run && taken + s->n_free_slot == s->cfg.limits.slots);
 	check_tenants(s, &sum);
 	kv_stats(s->kv, &k);
+	assert(!s->states || k.n_states_free + k.n_states_cached + sum.states <= s->cfg.limits.n_states);
 	assert(sum.blocks >= k.n_held); /* greater if some blocks are shared */
 	kv_check(s->kv);
 }

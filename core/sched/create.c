@@ -46,7 +46,8 @@ static bool config_works(const struct sched_config *c, const struct kv *kv, cons
 	       lim->masks >= 0 && (!lim->masks || ops->masks) && lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
 	       lim->tokens >= c->knobs.batch_tokens && lim->copies >= c->knobs.copies &&
 	       lim->n_groups >= 1 && lim->n_groups <= SR_GROUPS_MAX &&
-	       lim->cmds >= (int64_t)lim->n_groups * (lim->rows + 1) + lim->slots + 7 &&
+	       lim->cmds >= (int64_t)(lim->n_groups + (lim->n_states ? 2 : 0)) * (lim->rows + 1) + lim->slots + 7 &&
+	       (lim->n_states > 0) == kv_states(kv) &&
 	       lim->words >= (int64_t)lim->n_groups * (lim->rows + lim->seq_blocks) + 16 &&
 	       (!kv_windows(kv) || ops->depth <= lim->block_tokens) && /* kv_slide: results in flight may be dropped */
 	       (int64_t)lim->seq_blocks * lim->block_tokens >= c->context - !lim->vectors &&
@@ -170,6 +171,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->b = b;
 	s->port = *port;
 	s->windows = kv_windows(kv);
+	s->states = kv_states(kv);
 	if (!s->cfg.blocked_ns)
 		s->cfg.blocked_ns = BLOCKED_NS;
 	if (!s->cfg.silent_ns)

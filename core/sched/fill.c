@@ -104,7 +104,7 @@ static bool follows_leader(struct sched *s, struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
 
-	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	if (s->states || (t->n + 1) * s->cfg.limits.block_tokens >= q->known || /* a block is of no use without its state */
 	    q->held >= q->known / s->cfg.limits.block_tokens)
 		return false;
 	name = kv_next(s->kv, t);
@@ -152,6 +152,31 @@ static void put_row(struct sched *s, struct fill *x, struct seq *q, int32_t n, i
 	q->drawn |= sample;
 	if (s->n_queued) /* tokens are charged only while others wait */
 		queue_charge(s, q, n);
+}
+
+/* Say which state the row of n tokens that q gets next continues, and which it leaves.  A snapshot is kept at the last
+ * full block of what is known, where prompts part, and with `passing` at every block of an answer. */
+static void put_state(struct sched *s, struct fill *x, const struct seq *q, int32_t n, bool passing)
+{
+	const int32_t B = s->cfg.limits.block_tokens;
+	struct kv_table *t = &s->table[q->slot];
+	int32_t end = t->end * B, keep_at = -1;
+	struct kv_state_row r;
+	struct sr_batch *b = x->b;
+
+	if (passing || (t->fork && q->planned == t->fork * B))
+		keep_at = q->planned;
+	else if (q->planned <= end && end < q->planned + n)
+		keep_at = end;
+	if (s->knobs.no_prefix_cache || keep_at == 0)
+		keep_at = -1;
+	r = kv_state_row(s->kv, t, q->planned, keep_at, passing);
+	if (r.to >= 0)
+		b->cmd[b->n_cmds++] = (struct sr_cmd){ .op = SR_CMD_STATE, .slot = q->slot, .a = r.from, .n = r.to,
+		                                       .data = (uint32_t)b->n_words };
+	if (r.keep >= 0)
+		b->cmd[b->n_cmds++] = (struct sr_cmd){ .op = SR_CMD_KEEP, .slot = q->slot, .a = r.keep, .n = keep_at,
+		                                       .data = (uint32_t)b->n_words };
 }
 
 /* ---- room ------------------------------------------------------------------------------------------ */
@@ -266,6 +291,8 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 	r = kv_grow(s->kv, t, q->planned + 1);
 	assert(r == 0);
 	put_blocks(s, x, q);
+	if (s->states)
+		put_state(s, x, q, 1, true);
 	return true;
 }
 
@@ -421,6 +448,7 @@ struct chunk {
 static struct chunk chunk_of(const struct sched *s, const struct fill *x, const struct seq *q)
 {
 	const int32_t B = s->cfg.limits.block_tokens;
+	const struct kv_table *t = &s->table[q->slot];
 	int32_t missing = goal_of(s, q) - q->planned, n = x->budget - x->b->n_tokens, n_score = 0;
 	bool cut = n < missing && n <= s->knobs.chunk_max;
 
@@ -429,6 +457,8 @@ static struct chunk chunk_of(const struct sched *s, const struct fill *x, const 
 		       (struct chunk){ missing, 0, true, false };
 	if (n > s->knobs.chunk_max)
 		n = s->knobs.chunk_max;
+	if (s->states && t->fork * B > q->planned && t->fork * B - q->planned < n)
+		n = t->fork * B - q->planned;  /* the next row begins there, and keeps a snapshot */
 	if (n < missing) {
 		int32_t whole = (q->planned + n) / B * B - q->planned;
 
@@ -508,6 +538,8 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 		s->cfg.counters->prompt_computed += (uint64_t)(end - q->planned);
 	}
 	x->n_scores += c.n_score;
+	if (s->states)
+		put_state(s, x, q, c.n, false);
 	put_row(s, x, q, c.n, c.n_score, c.sample);
 	note_leader(s, q);
 	if (c.cut)
@@ -594,7 +626,7 @@ static int may_admit(const struct sched *s, const struct fill *x, const struct s
 		return WHY_KV;
 	if (s->n_run == 0)
 		return FILLED;
-	if (unowed(s, x, q) < 1)
+	if (unowed(s, x, q) < 1 || (s->states && !kv_states_left(s->kv)))
 		return WHY_KV;
 	return unowed(s, x, q) < q->wait_for && q->wait_since == s->n_published ? WHY_ORDER : FILLED;
 }
@@ -613,8 +645,10 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 	t->salt = q->salt;
 	t->owner = (int16_t)q->tenant;
 	t->at = q->head;
-	t->end = q->n_prompt / s->cfg.limits.block_tokens;
+	t->end = (s->states ? q->have - 1 : q->n_prompt) / s->cfg.limits.block_tokens;
 	q->planned = 0;
+	if (s->states)
+		kv_state_begin(s->kv, t);
 	if (may_match(s, q)) {
 		t->more = false;
 		q->planned = kv_match(s->kv, t, q->known);
@@ -626,8 +660,9 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 	if (s->knobs.first_chunk && need > (int64_t)q->planned + x->budget - x->b->n_tokens)
 		need = q->planned + x->budget - x->b->n_tokens;
 	lacking = kv_lacks(s->kv, t, (int32_t)need, step_of(s)) - unowed(s, x, q);
-	if (s->n_run == 0 || lacking <= 0)
+	if ((s->n_run == 0 || lacking <= 0) && (!s->states || kv_state_take(s->kv, t)))
 		return why;
+	lacking = lacking > 0 ? lacking : 0;
 	kv_release(s->kv, t);
 	q->wait_for = (int32_t)(unowed(s, x, q) + lacking);
 	q->wait_since = s->n_published;

@@ -193,6 +193,8 @@ bool guide_ready(const struct sched *s, const struct seq *q)
 {
 	const struct guide *g = &s->guide[q->guide];
 
+	if (s->states && (q->known > q->have || q->known >= g->told))
+		return false;           /* a row cannot be computed again: the state is past it */
 	if (q->known < g->told)
 		return !is_forced(g, q->known);
 	return q->drawn && g->in_time >= g->doubt;

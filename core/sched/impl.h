@@ -204,6 +204,7 @@ struct sched {
 	struct kv_table *table;  /* [slots] */
 	int64_t  table_ints;     /* of the storage of one */
 	bool     windows;        /* a group has a window */
+	bool     states;         /* layers have a state */
 	int32_t *free_slot, n_free_slot;
 	bool    *taken, *ended;  /* [slots]: has an owner; END is not yet sent to the device */
 	int32_t *ended_slot, n_ended;

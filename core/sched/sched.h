@@ -168,7 +168,7 @@ struct sched_knobs {
 struct sched_config {
 	struct sr_limits limits;  /* as opened.  rows >= slots, tokens >= rows, n_blocks enough for
 	                             one sequence of context (kv_most), cmds >= n_groups * (rows + 1) + slots
-	                             + 7, words >= n_groups * (rows + seq_blocks) + 16, plus the commands and
+	                             + 7, with states n_groups + 2 instead of n_groups, words >= n_groups * (rows + seq_blocks) + 16, plus the commands and
 	                             ids of one request (else its admission is -E2BIG) */
 	struct sched_knobs knobs; /* initial values */
 	struct counters *counters; /* the caller's: the scheduler adds what it counts */

@@ -583,6 +583,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		memcpy(&s->s, word, sizeof(s->s));
 		s->n_words = s->n_history = s->n_prompt = 0;
 		s->counted = false;
+		s->keep = -1;
 		break;
 	case SR_CMD_LIST:
 		add_list(b, s, c, word);
@@ -601,6 +602,10 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 	case SR_CMD_STATE:
 		s->from = c->a;
 		s->to = c->n;
+		break;
+	case SR_CMD_KEEP:
+		s->keep = c->a;
+		s->keep_at = c->n;
 		break;
 	default:
 		assert(!"a command that exists");
@@ -636,11 +641,19 @@ static void add_pool(struct slice *s, const struct sr_batch *b, const struct sr_
 		s->pick[s->n_picks++] = row_pick(r, b->token, s->n_tokens - from, 0);
 }
 
-/* The next n tokens of the slice are of this slot. */
-static void add_state_run(struct slice *s, struct slot *slot, int32_t n)
+/* The next n tokens of the slice, from position `first` on, are of this slot. */
+static void add_state_run(struct slice *s, struct slot *slot, int32_t first, int32_t n)
 {
-	s->run[s->n_runs++] = (struct state_run){ s->n_tokens, n, slot->from, slot->to };
+	struct state_run *r = &s->run[s->n_runs++];
+
+	*r = (struct state_run){ s->n_tokens, n, slot->from, slot->to, -1, 0 };
 	slot->from = slot->to;
+	if (slot->keep < 0 || slot->keep_at > first + n)
+		return;
+	assert(slot->keep_at > first);
+	r->keep = slot->keep;
+	r->n_keep = slot->keep_at - first;
+	slot->keep = -1;
 }
 
 static bool next_slice(struct sr_backend *b, struct row_cursor *c)
@@ -663,7 +676,7 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 		else
 			add_picks(s, &b->batch, r, c->done, n);
 		if (b->n_state_layers)
-			add_state_run(s, &b->slot[r->slot], n);
+			add_state_run(s, &b->slot[r->slot], r->first + c->done, n);
 		s->n_items += cut_runs(s->item + s->n_items, s->n_tokens, n, 0, b->lim.whole ? 1 : QUERIES);
 		s->n_stores += cut_runs(s->store + s->n_stores, s->n_tokens, n, r->first + c->done, KERN_BLOCK);
 		for (int32_t j = 0; j < n; j++) {

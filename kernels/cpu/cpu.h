@@ -84,8 +84,9 @@ static inline uint8_t *weight_block(const struct weight *w, int part, int32_t ex
 	return w->share[owner * PARTS + part] + ((size_t)expert * each + (size_t)(block - first)) * q->block_bytes;
 }
 
-/* Tokens t .. t+n-1 of one sequence, and where its state lies before and after them; from -1: it is new. */
-struct state_run { int32_t t, n, from, to; };
+/* Tokens t .. t+n-1 of one sequence, and where its state lies before and after them; from -1: it is new.  After
+ * n_keep of them it is left in `keep`, too, unless that is -1. */
+struct state_run { int32_t t, n, from, to, keep, n_keep; };
 
 struct slice {
 	int32_t n_tokens, n_items, n_stores, n_picks, n_pools;

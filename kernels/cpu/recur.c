@@ -94,6 +94,12 @@ static void unit(float *x, int32_t n, float by)
 		x[i] *= by;
 }
 
+static void put_past(const struct sr_delta *a, float *to, float past[][HEAD_MAX], int32_t n)
+{
+	for (int32_t j = 0; j < a->conv - 1; j++)
+		memcpy(to + j * sr_delta_channels(a), past[j], (size_t)n * sizeof(float));
+}
+
 static float softplus(float x)
 {
 	return x > 20 ? x : log1pf(expf(x));
@@ -108,6 +114,7 @@ static void conv_head(struct dev *d, int l, const struct sr_delta *a, const stru
 	const int32_t n = h < 0 ? a->k_dim : a->v_dim, c0 = h < 0 ? i * a->k_dim : col.v + h * a->v_dim;
 	const float *taps = w->conv->vec + (size_t)c0 * (size_t)a->conv, *from = state_of(d->b, r->from, l);
 	float past[CONV_MAX - 1][HEAD_MAX] = { 0 }, ones[HEAD_MAX], *to = state_of(d->b, r->to, l);
+	float *kept = state_of(d->b, r->keep, l);
 
 	for (int32_t c = 0; c < n; c++)
 		ones[c] = 1;
@@ -116,6 +123,8 @@ static void conv_head(struct dev *d, int l, const struct sr_delta *a, const stru
 	for (int32_t t = r->t; t < r->t + r->n; t++) {
 		float *row = row_of(d, P_QKV, t, SOLO + 1), *x = row + c0;
 
+		if (kept && t == r->t + r->n_keep)
+			put_past(a, kept + c0, past, n);
 		conv_token(a, taps, past, x, n);
 		d->b->k->act_mul(SR_SILU, x, ones, n, x);
 		if (h < 0) {
@@ -125,11 +134,35 @@ static void conv_head(struct dev *d, int l, const struct sr_delta *a, const stru
 		row[col.write + h] = 1 / (1 + expf(-row[col.write + h]));
 		row[col.decay + h] = expf(w->rate->vec[h] * softplus(row[col.decay + h] + w->dt->vec[h]));
 	}
-	for (int32_t j = 0; j < a->conv - 1; j++)
-		memcpy(to + j * channels + c0, past[j], (size_t)n * sizeof(float));
+	put_past(a, to + c0, past, n);
+	if (kept && r->n_keep == r->n)
+		put_past(a, kept + c0, past, n);
 }
 
 /* ---- the rule ------------------------------------------------------------------------------------------- */
+
+/* The first tokens leave their state in `kept`, the others go on from there. */
+static void keep_inside(struct dev *d, struct kern_delta *of, float *kept, int32_t n)
+{
+	struct kern_delta first = *of;
+	const size_t skip = (size_t)n * of->ld;
+
+	first.n = n;
+	first.to = kept;
+	d->b->k->delta(&first);
+	of->n -= n;
+	of->from = kept;
+	of->q += skip;
+	of->k += skip;
+	of->v += skip;
+	of->decay += skip;
+	of->write += skip;
+	of->out += (size_t)n * of->ld_out;
+	if (of->n > 0)
+		d->b->k->delta(of);
+	else
+		memcpy(of->to, kept, (size_t)of->k_dim * (size_t)of->v_dim * sizeof(float));
+}
 
 static void delta_head(struct dev *d, int l, const struct sr_delta *a, const struct weight *norm, float eps,
                        const struct state_run *r, int32_t h)
@@ -145,12 +178,16 @@ static void delta_head(struct dev *d, int l, const struct sr_delta *a, const str
 		.decay = row + col.decay + h, .write = row + col.write + h,
 		.out = row_of(d, P_A, r->t, SOLO + 1) + h * n, .from = from ? matrix_of(a, from, h) : to, .to = to,
 	};
+	float *const out0 = of.out;
 
 	if (!from)
 		memset(to, 0, (size_t)n * (size_t)a->k_dim * sizeof(float));
-	d->b->k->delta(&of);
+	if (r->keep >= 0)
+		keep_inside(d, &of, matrix_of(a, state_of(d->b, r->keep, l), h), r->n_keep);
+	else
+		d->b->k->delta(&of);
 	for (int32_t t = 0; t < r->n; t++) {
-		float *out = of.out + (size_t)t * of.ld_out, y[HEAD_MAX];
+		float *out = out0 + (size_t)t * of.ld_out, y[HEAD_MAX];
 
 		d->b->k->norm(out, norm->vec, eps, n, y);
 		d->b->k->act_mul(SR_SILU, row + (size_t)t * of.ld + col.z + h * n, y, n, out);

@@ -23,6 +23,7 @@ struct slot {
 	struct sr_pooling pooling;   /* of a pooled request */
 	float    *sum;               /* [width] of its tokens so far; with SR_POOL_FIRST, the first's */
 	int32_t   from, to;          /* SR_CMD_STATE */
+	int32_t   keep, keep_at;     /* SR_CMD_KEEP; keep -1: nothing */
 };
 
 #define SAMPLE_CHUNK 512

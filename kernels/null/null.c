@@ -264,7 +264,12 @@ struct slot {                     /* two cache lines for a row of one token, a t
 	struct sr_pooling pooling;
 	int32_t  n_pooled;        /* of a pooled prompt: positions that are in the sum */
 	uint64_t pooled;          /* the sum of their cells */
+	int32_t  from, to;        /* SR_CMD_STATE */
+	int32_t  keep, keep_at;   /* SR_CMD_KEEP; keep -1: nothing */
 };
+
+/* A state: the cell of the last of n tokens; the rounds that wrote and read it last. */
+struct state_cell { uint64_t cell, wrote, read; int32_t n; };
 
 struct kv_cell { uint64_t cell, round; }; /* of one token; the round that wrote it */
 
@@ -288,6 +293,7 @@ struct sr_backend {
 	uint64_t *before;             /* the same for windows: the cell of the token before; else NULL */
 	uint64_t *host_before;        /* [n_host_blocks][block_tokens], likewise */
 	uint64_t *host_kv;            /* [n_host_blocks][block_tokens] */
+	struct state_cell *states;    /* [n_states] */
 	struct sr_masks masks;
 	void    *mask_memory;
 	uint64_t round;
@@ -352,6 +358,7 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->n_words = s->n_ids = 0;
 	memset(s->known, 0, sizeof(s->known));
 	s->pooling = (struct sr_pooling){ 0 };
+	s->keep = -1;
 	s->seen = 0;
 	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
@@ -418,6 +425,14 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 		break;
 	case SR_CMD_POOL:
 		memcpy(&s->pooling, w, sizeof(s->pooling));
+		break;
+	case SR_CMD_STATE:
+		s->from = c->a;
+		s->to = c->n;
+		break;
+	case SR_CMD_KEEP:
+		s->keep = c->a;
+		s->keep_at = c->n;
 		break;
 	default:
 		assert(!"an operation of enum sr_op");
@@ -523,6 +538,28 @@ static void put_vector(const struct sr_backend *b, const struct slot *s, uint64_
 		out[i] = element(h, logits ? (int32_t)s->list[SR_LIST_ALLOW][i] : i);
 }
 
+/* No row of the batch reads or writes this state; it is written now. */
+static void write_state(struct sr_backend *b, int32_t i, uint64_t c, int32_t n)
+{
+	struct state_cell *to = &b->states[i];
+
+	assert(to->wrote != b->round && to->read != b->round);
+	*to = (struct state_cell){ c, b->round, 0, n };
+}
+
+/* The state that a row continues is that of the tokens before it, whose last cell is c. */
+static void read_state(struct sr_backend *b, struct slot *s, int32_t first, uint64_t c)
+{
+	struct state_cell *from = s->from < 0 ? NULL : &b->states[s->from];
+
+	assert(from || first == 0);
+	if (!from)
+		return;
+	assert(from->n == first && from->cell == c && from->wrote != b->round);
+	if (s->from != s->to)
+		from->read = b->round;
+}
+
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
 	struct slot *s = &b->slot[r->slot];
@@ -540,12 +577,16 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 		if (b->before)
 			check_groups(b, s, r->first, c);
 	}
+	if (b->states)
+		read_state(b, s, r->first, c);
 	for (int32_t k = 0; k < r->n; k++) {
 		int32_t p = r->first + k, id = r->token == SR_LAST ? s->last : t->token[r->token + k];
 		struct kv_cell *to = cell_at(b, s, p);
 
 		uint64_t last = c;
 
+		if (s->keep >= 0 && p == s->keep_at && b->states)
+			write_state(b, s->keep, c, p);
 		assert(to->round != b->round);
 		c = cell(c, id, p);
 		*to = (struct kv_cell){ c, b->round };
@@ -555,6 +596,12 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 			pool(s, c, p);
 		if (k < r->n_score)
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
+	}
+	if (b->states) {
+		assert(s->keep < 0 || (s->keep_at > r->first && s->keep_at < r->first + r->n));
+		write_state(b, s->to, c, r->first + r->n);
+		s->from = s->to;
+		s->keep = -1;
 	}
 	if (r->sample && r->pool)
 		put_vector(b, s, c, t->vector + (size_t)r->mask * (size_t)b->lim.width);
@@ -670,6 +717,9 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 	}
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
 	out->kinds_in_groups = 1;
+	for (int32_t l = 0; m->delta.v_heads && l < m->n_layers; l++)
+		if (m->layer[l].mixer == SR_DELTA)
+			out->per_state += 4 * (int64_t)m->delta.v_heads * m->delta.k_dim * m->delta.v_dim;
 	out->total = page * sysconf(_SC_PHYS_PAGES);
 	out->avail = page * sysconf(_SC_AVPHYS_PAGES);
 	return 0;
@@ -690,6 +740,7 @@ static void null_close(struct sr_backend *b)
 	free(b->before);
 	free(b->host_before);
 	free(b->host_kv);
+	free(b->states);
 	free(b->mask_memory);
 	free(b);
 }
@@ -745,6 +796,8 @@ static int null_open(struct sr_backend **out, const struct sr_model *m, const st
 		b->host_before = take(host_n, sizeof(*b->host_before), &ok);
 	}
 	b->host_kv = take(host_n, sizeof(*b->host_kv), &ok);
+	if (lim->n_states)
+		b->states = take(lim->n_states, sizeof(*b->states), &ok);
 	if (!ok)
 		goto full;
 	*out = b;

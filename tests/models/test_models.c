@@ -87,6 +87,30 @@ static void with_prefix(struct drive *d, const struct family *f, struct answer *
 	take(d, a, at, shared, n - shared);
 }
 
+/* The same, but the first sequence goes on past the shared blocks, and leaves its state there on the way. */
+static void with_kept_state(struct drive *d, const struct family *f, struct answer *a)
+{
+	int n = f->prompt[1].n, shared = 48, at;
+
+	drive_begin(d, 0, NULL);
+	drive_range(d, 0, 8, 8);
+	drive_keep(d, 0, 20, shared);
+	drive_row(d, 0, 0, f->prompt[1].ids, n - 1, 0, 1);
+	drive_step(d);
+	drive_begin(d, 1, NULL);
+	drive_range(d, 1, 8, 3);
+	drive_blocks(d, 1, 3, (int32_t[]){ 40, 41, 42, 43 }, 4);
+	drive_state(d, 1, 20, 1);
+	drive_keep(d, 1, 21, n - 1);
+	at = drive_row(d, 1, shared, f->prompt[1].ids + shared, n - shared, n - shared, 0);
+	drive_step(d);
+	take(d, a, at, shared, n - shared);
+	drive_state(d, 1, 21, 22);               /* the last token again */
+	at = drive_row(d, 1, n - 1, f->prompt[1].ids + n - 1, 1, 1, 0);
+	drive_step(d);
+	take(d, a, at, n - 1, 1);
+}
+
 static void same_bits(struct drive *d, const struct family *f)
 {
 	struct answer one = { 0 }, other;
@@ -99,6 +123,8 @@ static void same_bits(struct drive *d, const struct family *f)
 	SAME(in_pieces(d, f, 7, 20, &other));
 	SAME(in_company(d, f, &other));
 	SAME(with_prefix(d, f, &other));
+	if (d->lim.n_states)
+		SAME(with_kept_state(d, f, &other));
 #undef SAME
 }
 

@@ -67,6 +67,12 @@ void drive_state(struct drive *d, int slot, int from, int to)
 	d->batch->cmd[d->batch->n_cmds - 1].n = to;
 }
 
+void drive_keep(struct drive *d, int slot, int state, int position)
+{
+	command(d, SR_CMD_KEEP, slot, state, NULL, 0);
+	d->batch->cmd[d->batch->n_cmds - 1].n = position;
+}
+
 void drive_list(struct drive *d, int slot, enum sr_list kind, const void *words, int n)
 {
 	command(d, SR_CMD_LIST, slot, (int)kind, words, n);

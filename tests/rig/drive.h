@@ -24,6 +24,7 @@ void drive_close(struct drive *d);
 
 void drive_begin(struct drive *d, int slot, const struct sr_sampling *s);  /* NULL: greedy; its state is new */
 void drive_state(struct drive *d, int slot, int from, int to);              /* SR_CMD_STATE */
+void drive_keep(struct drive *d, int slot, int state, int position);        /* SR_CMD_KEEP */
 void drive_list(struct drive *d, int slot, enum sr_list kind, const void *words, int n);
 void drive_history(struct drive *d, int slot, const int32_t *ids, int n, int n_prompt);
 void drive_blocks(struct drive *d, int slot, int from, const int32_t *blocks, int n);

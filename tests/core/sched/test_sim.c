@@ -84,6 +84,7 @@ static struct sim {
 	bool     guided;                /* some of them are guided */
 	bool     goes_on;               /* some that are cancelled are asked again, from where they were */
 	bool     windows;               /* layers come in groups, most with windows */
+	bool     states;                /* layers have a state */
 	int      load, slowness;
 	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since, guide_since; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
@@ -94,7 +95,7 @@ static uint64_t total_ends[6];          /* stop, length, cancelled, late, others
 static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken;
                 uint64_t went_on, went_on_ids; } total;
 static volatile uint64_t seed_now;
-static bool go_on_from_here;            /* of the next play() */
+static bool go_on_from_here, states_here; /* of the next play() */
 
 static uint32_t below(uint32_t n)
 {
@@ -119,6 +120,7 @@ static uint64_t sim_clock(void *ctx)
 
 #include "sim_guides.h"
 #include "sim_port.h"
+#include "sim_states.h"
 #include "sim_windows.h"
 
 /* ---- what happens --------------------------------------------------------------------------------- */
@@ -421,6 +423,7 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 	sim.guided = with_guides;
 	sim.windows = with_windows;
 	sim.goes_on = go_on_from_here;
+	sim.states = states_here;
 	sim.rng = seed * 0x2545f4914f6cdd1du;
 	sim.now = 1000;
 	sim.next_user_data = 1;
@@ -430,6 +433,8 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 	make_config();
 	if (with_windows)
 		make_windows();
+	if (sim.states)
+		make_states();
 	for (int32_t n = 0; n <= SR_TOP_MAX; n++)
 		port.cost[n] = (uint8_t)cost(n);
 	sim.cfg.limits.worked = below(3) == 0;
@@ -440,7 +445,7 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 	struct kv_config kc = { .n_blocks = sim.cfg.limits.n_blocks, .n_host = sim.cfg.limits.n_host_blocks,
 				.block_tokens = sim.cfg.limits.block_tokens, .copies = sim.cfg.limits.copies,
 				.key = { seed, ~seed }, .n_owners = sim.cfg.tenants,
-				.n_groups = sim.cfg.limits.n_groups };
+				.n_groups = sim.cfg.limits.n_groups, .n_states = sim.cfg.limits.n_states };
 	for (int32_t g = 0; g < kc.n_groups; g++)
 		kc.group[g].window = sim.cfg.limits.group[g].window;
 	assert(kv_create(&sim.kv, &kc) == 0);
@@ -476,6 +481,8 @@ static void sim_close(void)
 	total.held += sim.n.prefix_waits;
 	if (sim.windows)
 		count_windows(&k, st.cached_tokens);
+	if (sim.states)
+		count_states(&k, st.cached_tokens);
 	guided.misses += sim.n.guide_misses;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
@@ -706,10 +713,29 @@ static void test_seeds_that_go_on(void **state)
 	assert_int_equal(total_ends[4], 0);
 }
 
+/* The same with layers that have a state: guided answers and answers that go on among them. */
+static void test_state_seeds(void **state)
+{
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS / 2;
+
+	(void)state;
+	memset(total_ends, 0, sizeof(total_ends));
+	states_here = true;
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		go_on_from_here = seed % 3 == 0;
+		play(seed, STEPS, seed % 4 == 0, false);
+	}
+	states_here = go_on_from_here = false;
+	say_states(n);
+	assert_int_equal(total_ends[4], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds),
-					    cmocka_unit_test(test_window_seeds), cmocka_unit_test(test_seeds_that_go_on) };
+					    cmocka_unit_test(test_window_seeds), cmocka_unit_test(test_seeds_that_go_on),
+					    cmocka_unit_test(test_state_seeds) };
 
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
