@@ -388,39 +388,47 @@ template <bool F8> static __device__ int element(int n, int j)
 	return F8 ? n / 2 * 16 + 4 * t + 2 * j + n % 2 : 8 * n + 2 * t + j;
 }
 
-/* Attends to N blocks of 16 positions in shared memory; the first starts at j0. */
-template <int E, bool F8, int N> static __device__ void flash(struct rows16<E> &w, const unsigned char *key,
-	const unsigned char *value, int32_t j0, float scale, float cap)
+/* Attends to N blocks of 16 positions in shared memory; the first starts at j0.  Scores stay as they are until the
+ * exponent, where `by` makes them powers of 2; with a CAP they become that before. */
+template <int E, bool F8, bool CAP, int N> static __device__ void flash(struct rows16<E> &w,
+	const unsigned char *key, const unsigned char *value, int32_t j0, float scale, float cap)
 {
 	int lane = (int)threadIdx.x % 32;
-	float s[2 * N][4] = {};
+	float s[2 * N][4] = {}, by = CAP ? 1 : scale * LOG2_E;
 
 	scores<E, F8, N>(s, w, key);
 #pragma unroll
+	for (int n = 0; n < 2 * N && CAP; n++)
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			s[n][j] = cap * tanhf(s[n][j] * (scale / cap)) * LOG2_E;
+#pragma unroll
 	for (int h = 0; h < 2; h++) {
-		float most = w.most[h], sum = 0, shrink;
+		float most = NONE, base, sum = 0, shrink;
 
+		if (j0 < w.low[h] || j0 + 16 * N - 1 > w.high[h]) {
+#pragma unroll
+			for (int n = 0; n < 2 * N; n++)
+#pragma unroll
+				for (int c = 0; c < 2; c++) {
+					int32_t j = j0 + 8 * n + lane % 4 * 2 + c;
+
+					s[n][2 * h + c] = j >= w.low[h] && j <= w.high[h] ? s[n][2 * h + c] : NONE;
+				}
+		}
 #pragma unroll
 		for (int n = 0; n < 2 * N; n++)
-#pragma unroll
-			for (int c = 0; c < 2; c++) {
-				int32_t j = j0 + 8 * n + lane % 4 * 2 + c;
-				float x = s[n][2 * h + c] * scale;
-
-				if (cap > 0)
-					x = cap * tanhf(x / cap);
-				x = j >= w.low[h] && j <= w.high[h] ? x * LOG2_E : NONE;
-				s[n][2 * h + c] = x;
-				most = fmaxf(most, x);
-			}
+			most = fmaxf(most, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
-		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* NONE so far: avoids -inf - -inf */
+		most = fmaxf(w.most[h], most * by);
+		base = most > NONE ? most : 0;   /* NONE so far: avoids -inf - -inf */
+		shrink = exp2_fast(w.most[h] - base);
 #pragma unroll
 		for (int n = 0; n < 2 * N; n++)
 #pragma unroll
 			for (int c = 0; c < 2; c++) {
-				float p = most > NONE ? exp2f(s[n][2 * h + c] - most) : 0;
+				float p = exp2_fast(s[n][2 * h + c] * by - base);
 
 				s[n][2 * h + c] = p;
 				sum += p;
@@ -532,23 +540,7 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 	}
 }
 
-/* True in all threads of the last block of a token to store its part; `word` is in shared memory. */
-static __device__ bool last_to_join(uint32_t *joined, int32_t pieces, uint32_t *word)
-{
-	__threadfence();                     /* this thread's part is visible to other blocks */
-	__syncthreads();                     /* and so are the parts of all threads of the block */
-	if (threadIdx.x == 0) {
-		*word = atomicAdd(joined, 1u) + 1 == (uint32_t)pieces;
-		if (*word)
-			*joined = 0;
-	}
-	__syncthreads();
-	__threadfence();
-	return *word;
-}
-
-/* Adds a token's parts, in their order, into the output; a warp per query head.  Volatile, because other
- * blocks wrote them. */
+/* Adds a token's parts, in their order, into the output; a warp per query head. */
 template <int E> static __device__ void add_parts(const struct attend_args &a, const struct attend_piece &k,
 	int g)
 {
@@ -557,23 +549,23 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 	size_t each = (size_t)a.n_heads * (E + 2);
 
 	for (int r = (int)threadIdx.x / 32; r < a.heads; r += (int)blockDim.x / 32) {
-		const volatile float *part = a.part + (size_t)k.first * each + (size_t)((g * a.heads + r) * (E + 2));
+		const float *part = a.part + (size_t)k.first * each + (size_t)((g * a.heads + r) * (E + 2));
 		bf16 *out = a.out + (size_t)k.t * (size_t)(a.n_heads * E) + (size_t)((g * a.heads + r) * E);
 		float most = NONE, sum = 0, o[EACH] = {};
 
 		for (int32_t i = lane; i < k.pieces; i += 32)
-			most = fmaxf(most, part[(size_t)i * each + E]);
+			most = fmaxf(most, load_l2(&part[(size_t)i * each + E]));
 		most = warp_max(most);
 #pragma unroll 4
 		for (int32_t i = 0; i < k.pieces; i++) {
-			const volatile float *p = part + (size_t)i * each;
-			float f = p[E] > NONE ? exp2f(p[E] - most) : 0;
+			const float *p = part + (size_t)i * each;
+			float own = load_l2(&p[E]), f = own > NONE ? exp2f(own - most) : 0;
 
-			sum += f * p[E + 1];
+			sum += f * load_l2(&p[E + 1]);
 #pragma unroll
 			for (int j = 0; j < EACH; j++)
 				if (E % 32 == 0 || lane < E)
-					o[j] += f * p[lane + 32 * j];
+					o[j] += f * load_l2(&p[lane + 32 * j]);
 		}
 		sum += sink_share(a.sink, g * a.heads + r, most);
 #pragma unroll
@@ -584,7 +576,7 @@ template <int E> static __device__ void add_parts(const struct attend_args &a, c
 }
 
 /* grid: pieces, KV heads.  Warp w takes blocks of 16 positions w, w + WARPS, .. */
-template <int E, bool F8> static __global__ void __launch_bounds__(32 * one_shape<E, F8>::WARPS)
+template <int E, bool F8, bool CAP> static __global__ void __launch_bounds__(32 * one_shape<E, F8>::WARPS)
 attend_one(struct attend_args a)
 {
 	let_next_start();
@@ -632,12 +624,12 @@ attend_one(struct attend_args a)
 				k.to, 16, lane, 32);
 		}
 		cp_async_commit();
-		flash<E, F8, 1>(w, at, at + S::HALF, j0 + i * 16 * S::WARPS, a.scale, a.cap);
+		flash<E, F8, CAP, 1>(w, at, at + S::HALF, j0 + i * 16 * S::WARPS, a.scale, a.cap);
 	}
 	end_rows<E>(w);
 	__syncthreads(); /* the ring's memory is reused for the sums */
 	join<E, F8>(w, (float *)shared, a, k, g);
-	if (k.pieces > 1 && last_to_join(a.joined + k.first * a.n_kv_heads + g, k.pieces,
+	if (k.pieces > 1 && arrive(a.joined + k.first * a.n_kv_heads + g, (uint32_t)k.pieces,
 			(uint32_t *)(shared + S::SUMS)))
 		add_parts<E>(a, k, g);
 }
@@ -663,8 +655,9 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 		if (w.high[h] < 0)
 			continue;
 		w.sum[h] += sink_share(a.sink, g * a.heads + r % a.heads, w.most[h]);
+		float per = a.v_scale / w.sum[h];
+#pragma unroll
 		for (int n = 0; n < E / 8; n += 2) {
-			float per = a.v_scale / w.sum[h];
 			float a0 = w.o[n][2 * h] * per, a1 = w.o[n][2 * h + 1] * per;
 			float b0 = w.o[n + 1][2 * h] * per, b1 = w.o[n + 1][2 * h + 1] * per;
 
@@ -676,7 +669,7 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 }
 
 /* grid: runs, KV heads */
-template <int E, bool F8> static __global__ void __launch_bounds__(32 * RUN_WARPS)
+template <int E, bool F8, bool CAP> static __global__ void __launch_bounds__(32 * RUN_WARPS)
 attend_run(struct attend_args a)
 {
 	let_next_start();
@@ -716,7 +709,7 @@ attend_run(struct attend_args a)
 				S::TOKENS, (int)threadIdx.x, 32 * RUN_WARPS);
 		cp_async_commit();
 		if (j0 <= warp_last)
-			flash<E, F8, S::TOKENS / 16>(w, at, at + S::HALF, j0, a.scale, a.cap);
+			flash<E, F8, CAP, S::TOKENS / 16>(w, at, at + S::HALF, j0, a.scale, a.cap);
 	}
 	end_rows<E>(w);
 	put_rows<E, F8>(w, a, k.t, r0, g);
@@ -736,8 +729,12 @@ bool attend_width(int32_t E)
 
 template <int E, bool F8> static bool allow(struct dev *d)
 {
-	return cuda_ok(d, allow_shared(attend_one<E, F8>, one_shape<E, F8>::SHARED_BYTES), "attend, single") &&
-	       cuda_ok(d, allow_shared(attend_run<E, F8>, run_shape<E, F8>::SHARED_BYTES), "attend, runs");
+	const size_t one = one_shape<E, F8>::SHARED_BYTES, run = run_shape<E, F8>::SHARED_BYTES;
+
+	return cuda_ok(d, allow_shared(attend_one<E, F8, false>, one), "attend, single") &&
+	       cuda_ok(d, allow_shared(attend_one<E, F8, true>, one), "attend, single") &&
+	       cuda_ok(d, allow_shared(attend_run<E, F8, false>, run), "attend, runs") &&
+	       cuda_ok(d, allow_shared(attend_run<E, F8, true>, run), "attend, runs");
 }
 
 bool attend_prepare(struct dev *d)
@@ -751,17 +748,25 @@ bool attend_prepare(struct dev *d)
 	return false;
 }
 
-template <int E, bool F8> static void attend_as(struct dev *d, const struct attend_args &a)
+template <int E, bool F8, bool CAP> static void attend_as(struct dev *d, const struct attend_args &a)
 {
 	const struct step *s = &d->batch.step;
 
 	if (s->n_pieces && !d->fault.lost)
-		cuda_ok(d, start(attend_one<E, F8>, dim3((unsigned)s->n_pieces, (unsigned)a.n_kv_heads),
-			32 * one_shape<E, F8>::WARPS,
-			one_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, single tokens");
+		cuda_ok(d, start(attend_one<E, F8, CAP>, dim3((unsigned)s->n_pieces, (unsigned)a.n_kv_heads),
+			32 * one_shape<E, F8>::WARPS, one_shape<E, F8>::SHARED_BYTES, d->stream, a),
+			"attend, single tokens");
 	if (s->n_runs && !d->fault.lost && !hopper_attends(d))
-		cuda_ok(d, start(attend_run<E, F8>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads), 32 * RUN_WARPS,
-			run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
+		cuda_ok(d, start(attend_run<E, F8, CAP>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads),
+			32 * RUN_WARPS, run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
+}
+
+template <int E, bool F8> static void attend_with(struct dev *d, const struct attend_args &a)
+{
+	if (a.cap > 0)
+		attend_as<E, F8, true>(d, a);
+	else
+		attend_as<E, F8, false>(d, a);
 }
 
 void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *sinks, int T)
@@ -796,7 +801,7 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.sink = sinks ? sinks->vec : NULL;
 	if (d->batch.step.n_runs && !d->fault.lost && hopper_attends(d))
 		hopper_attend(d, l, kind, a.sink);
-#define CALL(W) if (kind->head_dim == W) d->kv.f8 ? attend_as<W, true>(d, a) : attend_as<W, false>(d, a);
+#define CALL(W) if (kind->head_dim == W) d->kv.f8 ? attend_with<W, true>(d, a) : attend_with<W, false>(d, a);
 	EACH_WIDTH(CALL)
 #undef CALL
 }

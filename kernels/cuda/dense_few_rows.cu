@@ -135,11 +135,11 @@ template <class S> static __device__ void put_part(const float (&sum)[S::M][S::N
 		part[i * THREADS + (int)threadIdx.x] = sum[i / 4 / S::N][i / 4 % S::N][i % 4];
 }
 
-template <class S> static __device__ void add_part(float (&sum)[S::M][S::N][4], const volatile float *part)
+template <class S> static __device__ void add_part(float (&sum)[S::M][S::N][4], const float *part)
 {
 #pragma unroll
 	for (int i = 0; i < S::M * S::N * 4; i++)
-		sum[i / 4 / S::N][i / 4 % S::N][i % 4] += part[i * THREADS + (int)threadIdx.x];
+		sum[i / 4 / S::N][i / 4 % S::N][i % 4] += load_l2(part + i * THREADS + (int)threadIdx.x);
 }
 
 /* Finishes this block's share of a tile.  Stores y if the share is the whole tile or the last to arrive,
@@ -156,6 +156,7 @@ template <class S> static __device__ void finish(const rows_args &a, int32_t til
 		put_part<S>(sum, part_at(a.part, each, blockIdx.x, blockIdx.x == first));
 		whole = arrive(&a.arrived[tile], parts, word);
 		memset(sum, 0, sizeof(sum));
+#pragma unroll 2
 		for (uint32_t b = first; whole && b < first + parts; b++)
 			add_part<S>(sum, part_at(a.part, each, b, b == first));
 	}

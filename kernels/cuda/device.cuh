@@ -104,10 +104,20 @@ static inline bool runs_only(const struct dev *d)
 	return d->deterministic || !has(d, SPECIAL_ATTEND_ONE);
 }
 
+/* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Beside packed weights the kernels of
+ * many rows leave most processors of a GPU without wgmma idle below 256 rows: their tiles have all of K. */
+static inline int few_most(const struct dev *d, const struct weight *w)
+{
+	bool packed = w->held == HELD_W4 || w->held == HELD_W8;
+	bool hopper = d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY);
+
+	return packed && !hopper ? 256 : FEW_ROWS;
+}
+
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */
 static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 {
-	return uses_x8(d) && T > FEW_ROWS && w && w->held == HELD_W8;
+	return uses_x8(d) && w && w->held == HELD_W8 && T > few_most(d, w);
 }
 
 static inline bool is_f32(enum place p)

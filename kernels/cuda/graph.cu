@@ -46,8 +46,8 @@ int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
 	if (l->eager)
 		return 0;
 	n = graph_sizes(l, size);
-	for (int32_t i = 0; i < n; i++)
-		nodes += 6 + layer * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
+	for (int32_t i = 0; i < n; i++)      /* 64 rows at a time, products up to 256 rows are launches of their own */
+		nodes += 6 + (layer + 4 * ((size[i] < 256 ? size[i] : 256) - 1) / 64) * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
 	return nodes * NODE_BYTES;
 }
 

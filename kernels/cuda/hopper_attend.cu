@@ -199,18 +199,20 @@ template <int E> static __device__ void scores(float (&s)[POSITIONS / 2], rows64
 	keep_order(s);
 }
 
-/* Turns scores into probabilities relative to 2^most.  Earlier sums are scaled down as `most` grows. */
-template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0,
+/* Turns scores into probabilities relative to 2^most.  Earlier sums are scaled down as `most` grows.  Scores stay
+ * as they are until the exponent, where `by` makes them powers of 2; with a CAP they become that before. */
+template <int E, bool CAP> static __device__ void softmax(float (&s)[POSITIONS / 2], rows64<E> &w, int32_t j0,
 	float scale, float cap)
 {
 	int column = (int)threadIdx.x % 4 * 2;
+	float by = CAP ? 1 : scale * LOG2_E;
 
 #pragma unroll
-	for (int i = 0; i < POSITIONS / 2; i++)
-		s[i] = cap > 0 ? cap * tanhf(s[i] * scale / cap) * LOG2_E : s[i] * (scale * LOG2_E);
+	for (int i = 0; i < POSITIONS / 2 && CAP; i++)
+		s[i] = cap * tanhf(s[i] * (scale / cap)) * LOG2_E;
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
-		float most = w.most[h], sum = 0, shrink;
+		float most = NONE, base, sum = 0, shrink;
 
 		if (j0 < w.low[h] || j0 + POSITIONS - 1 > w.high[h]) {
 #pragma unroll
@@ -226,12 +228,14 @@ template <int E> static __device__ void softmax(float (&s)[POSITIONS / 2], rows6
 			most = fmaxf(most, s[n / 2 * 4 + 2 * h + n % 2]);
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(FULL, most, 2));
-		shrink = most > NONE ? exp2f(w.most[h] - most) : 1; /* NONE so far: avoids -inf - -inf */
+		most = fmaxf(w.most[h], most * by);
+		base = most > NONE ? most : 0;   /* NONE so far: avoids -inf - -inf */
+		shrink = exp2_fast(w.most[h] - base);
 #pragma unroll
 		for (int n = 0; n < POSITIONS / 4; n++) {
 			float &x = s[n / 2 * 4 + 2 * h + n % 2];
 
-			x = most > NONE ? exp2f(x - most) : 0;
+			x = exp2_fast(x * by - base);
 			sum += x;
 		}
 		w.most[h] = most;
@@ -279,13 +283,14 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 		by += __shfl_xor_sync(FULL, by, 1);
 		by += __shfl_xor_sync(FULL, by, 2);
 		by += sink_share(a.sink, (int)blockIdx.y * a.heads + r % a.heads, w.most[h]);
+		by = 1 / by;
 #pragma unroll
 		for (int n = 0; n < E / 8; n += 4) { /* 4 groups of 8 columns; each lane stores one group */
 			uint32_t word[4];
 
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				word[i] = bf16_pair(w.o[4 * (n + i) + 2 * h] / by, w.o[4 * (n + i) + 2 * h + 1] / by);
+				word[i] = bf16_pair(w.o[4 * (n + i) + 2 * h] * by, w.o[4 * (n + i) + 2 * h + 1] * by);
 			transpose_four(word);
 			if (r < k.rows)
 				*(uint4 *)(to + 8 * (n + t)) = make_uint4(word[0], word[1], word[2], word[3]);
@@ -293,7 +298,7 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 	}
 }
 
-template <int E> static __device__ void compute(const run_args &a, const run_piece &k, const kv_ring<E> &r)
+template <int E, bool CAP> static __device__ void compute(const run_args &a, const run_piece &k, const kv_ring<E> &r)
 {
 	typedef attend_shape<E> S;
 	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* first row of this warpgroup, then its
@@ -315,7 +320,7 @@ template <int E> static __device__ void compute(const run_args &a, const run_pie
 			scores<E>(s, w, r.key + stage * S::TILE);
 		release(&r.key_empty[stage]);
 		if (seen) {
-			softmax<E>(s, w, j0, a.scale, a.cap);
+			softmax<E, CAP>(s, w, j0, a.scale, a.cap);
 #pragma unroll
 			for (int n = 0; n < POSITIONS / 4; n++)
 				p[n / 4][n % 4] = bf16_pair(s[2 * n], s[2 * n + 1]);
@@ -348,7 +353,7 @@ static __device__ run_piece piece_of(const run_args &a)
 #endif
 
 /* grid: runs, KV heads */
-template <int E> static __global__ void __launch_bounds__(THREADS, 1)
+template <int E, bool CAP> static __global__ void __launch_bounds__(THREADS, 1)
 hopper_attend_kernel(const __grid_constant__ struct run_args a)
 {
 #ifdef ON_HOPPER
@@ -377,7 +382,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 	} else {
 		registers_up<232>();
 		if (k.t >= 0)
-			compute<E>(a, k, r);
+			compute<E, CAP>(a, k, r);
 	}
 #else
 	not_hopper();
@@ -399,11 +404,23 @@ int32_t hopper_attend_rows(void)
 	return ROWS;
 }
 
+template <int E> static bool allow(struct dev *d)
+{
+	return cuda_ok(d, allow_shared(hopper_attend_kernel<E, false>, attend_shape<E>::SHARED_BYTES),
+			"attend, runs on Hopper") &&
+	       cuda_ok(d, allow_shared(hopper_attend_kernel<E, true>, attend_shape<E>::SHARED_BYTES),
+			"attend, runs on Hopper");
+}
+
 bool hopper_attend_prepare(struct dev *d)
 {
-	return !hopper_attends(d) || cuda_ok(d, d->m->kind[0].head_dim == 64 ?
-		allow_shared(hopper_attend_kernel<64>, attend_shape<64>::SHARED_BYTES) :
-		allow_shared(hopper_attend_kernel<128>, attend_shape<128>::SHARED_BYTES), "attend, runs on Hopper");
+	return !hopper_attends(d) || (d->m->kind[0].head_dim == 64 ? allow<64>(d) : allow<128>(d));
+}
+
+template <int E> static cudaError_t launch(struct dev *d, dim3 grid, const struct run_args &a)
+{
+	return start(a.cap > 0 ? hopper_attend_kernel<E, true> : hopper_attend_kernel<E, false>, grid, THREADS,
+		attend_shape<E>::SHARED_BYTES, d->stream, a);
 }
 
 void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float *sink)
@@ -433,8 +450,5 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float
 	a.sink = sink;
 	a.scale = kind->scale;
 	a.cap = kind->cap;
-	cuda_ok(d, kind->head_dim == 64 ?
-		start(hopper_attend_kernel<64>, grid, THREADS, attend_shape<64>::SHARED_BYTES, d->stream, a) :
-		start(hopper_attend_kernel<128>, grid, THREADS, attend_shape<128>::SHARED_BYTES, d->stream, a),
-		"attend, runs on Hopper");
+	cuda_ok(d, kind->head_dim == 64 ? launch<64>(d, grid, a) : launch<128>(d, grid, a), "attend, runs on Hopper");
 }

@@ -39,10 +39,27 @@ inline bool start_early;             /* set at open: the GPU supports it; else e
                                         launch */
 
 #ifdef CUDA_EMULATED
+static inline float4 load_l2(const float4 *p) { return *p; }
+static inline float load_l2(const float *p) { return *p; }
+static inline uint32_t count_in(uint32_t *p) { return atomicAdd(p, 1u); }
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
 static inline uint64_t device_ns() { return emu_globaltimer(); }
 #else
+/* Past the cache of this multiprocessor, which does not hear of what others write. */
+static inline __device__ float4 load_l2(const float4 *p) { return __ldcg(p); }
+static inline __device__ float load_l2(const float *p) { return __ldcg(p); }
+
+/* Adds 1 and returns what was there.  What this thread wrote or saw at a barrier is visible before; what others
+ * wrote before their call is, after. */
+static inline __device__ uint32_t count_in(uint32_t *p)
+{
+	uint32_t was;
+
+	asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(was) : "l"(p) : "memory");
+	return was;
+}
+
 static inline __device__ void wait_for_previous()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -139,6 +156,21 @@ static inline __device__ float warp_max(float v)
 	for (int x = 16; x; x /= 2)
 		v = fmaxf(v, __shfl_xor_sync(FULL, v, x));
 	return v;
+}
+
+/* Reports that this block's share of a sum is stored.  True in all threads of the last of `parts` blocks, which
+ * then sees all shares, by load_l2(); the count is 0 again.  `word` is in shared memory.  One thread's release
+ * covers the block: the barrier before it orders the other threads' stores, as PTX's memory model has it. */
+static inline __device__ bool arrive(uint32_t *arrived, uint32_t parts, uint32_t *word)
+{
+	__syncthreads(); /* all threads have stored their share */
+	if (threadIdx.x == 0) {
+		*word = count_in(arrived) + 1 == parts;
+		if (*word)
+			*arrived = 0;
+	}
+	__syncthreads();
+	return *word;
 }
 
 /* Every thread gets the sum over all threads.  `scratch`: one T per warp.  All threads of the block

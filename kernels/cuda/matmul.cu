@@ -3,7 +3,7 @@
  *
  *	rows     weights     by
  *	<= 64    bf16        dense_few_rows.cu           bound by reading w once
- *	<= 64    4, 8 bits   packed_few_rows.cu    the same
+ *	<= 64    4, 8 bits   packed_few_rows.cu    the same; without wgmma up to 256, 64 at a time
  *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many_rows.cu on sm_90a; else here
  *	more     4, 8 bits   packed_many_rows.cu   or hopper_many_rows.cu on sm_90a
  *
@@ -135,7 +135,7 @@ static void few_rows(struct dev *d, unsigned char *y, bool f32, const bf16 *x, c
 {
 	size_t row = (size_t)w->n * (f32 ? sizeof(float) : sizeof(bf16));
 
-	for (int t = 0; t < T; t += FEW_ROWS) {      /* once, except with --enforce-deterministic */
+	for (int t = 0; t < T; t += FEW_ROWS) {
 		int rows = T - t < FEW_ROWS ? T - t : FEW_ROWS, as = d->deterministic ? FEW_ROWS : rows;
 
 		(w->held == HELD_BF16 ? dense_few_rows : packed_few_rows)(d, y + (size_t)t * row, f32,
@@ -174,7 +174,7 @@ static enum road road(const struct dev *d, const struct weight *w, int T)
 {
 	bool few = has(d, w->held == HELD_BF16 ? SPECIAL_DENSE_FEW : SPECIAL_PACKED_FEW);
 
-	if (few && (T <= FEW_ROWS || d->deterministic))
+	if (few && (T <= few_most(d, w) || d->deterministic))
 		return ROAD_FEW_ROWS;
 	if (has(d, SPECIAL_LT) && T > FEW_ROWS && !d->deterministic && lt_can(w, T))
 		return ROAD_LT;

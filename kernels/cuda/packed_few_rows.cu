@@ -9,6 +9,10 @@
  *          scaled in f32 at the end of a group.  So w = s (q - 8) + b is never rounded.  W8: e4m3 is
  *          converted to bf16 exactly, and x is not changed.  The order of weights and the stripes are those
  *          of Marlin (arXiv 2408.11743).
+ * Sums     The warps that divide K exchange fragments through shared memory, as each lane has them: every warp
+ *          gets the sums of its share of the fragments, which stay in registers until y or a part is stored.
+ * Rows     Rows of x from T on are not loaded.  Whatever is in their places goes into sums of their own, which
+ *          nothing stores.
  *
  * A row's sum depends on which kernel ran and on the number of multiprocessors, not on the other rows.
  */
@@ -18,21 +22,24 @@
 #include "stripes.cuh"
 
 #define THREADS 256
+#define WARPS (THREADS / 32)
 #define ONES 0x3f803f80u                     /* two bf16 */
 
 template <int ROWS_, int WORDS_> struct few {
 	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
-	static const int H = M < 4 ? 1 : M;      /* fragments of M at a time; weights are expanded M / H times */
-	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = THREADS / 32 / NWARPS, COLS = STRIP * NWARPS;
+	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = WARPS / NWARPS, COLS = STRIP * NWARPS;
 	static const bool HOLD = M == 1;         /* the sums of a whole group fit in registers; else those of a
 	                                            slab */
+	static const int OWN = M * N / KWARPS;   /* fragments of a warp's share */
 	static const int BLOCKS = M <= 2 ? 2 : 1; /* per multiprocessor */
 	static const int PITCH = KWARPS * SLAB + 8;
+	static const int CHUNKS = KWARPS * SLAB / 8, X_ROWS = THREADS / CHUNKS; /* 16-byte pieces of a row of x;
+	                                                                           rows that threads copy at once */
 	static const size_t X = (size_t)ROWS * PITCH * sizeof(bf16);
 	static const size_t W = (size_t)WORDS * TILE_WORDS * sizeof(uint32_t), SCALE = STRIP * sizeof(uint32_t);
-	static const size_t STAGE = X + NWARPS * KWARPS * (W + SCALE), SUMS = (size_t)ROWS * COLS * sizeof(float);
+	static const size_t STAGE = X + WARPS * (W + SCALE), PART = (size_t)ROWS * COLS * sizeof(float);
 	static const int STAGES = 4 * STAGE <= 96 << 10 ? 4 : 3; /* some GPUs have 99 KiB */
-	static const size_t RING = STAGES * STAGE;
+	static const size_t RING = STAGES * STAGE, SUMS = (size_t)WARPS * (KWARPS - 1) * OWN * 32 * sizeof(float4);
 	static const size_t SHARED_BYTES = (RING > SUMS ? RING : SUMS) + 16;
 };
 
@@ -43,8 +50,10 @@ struct packed_few_args {
 	struct packed w;
 	const float *bias;
 	int32_t T;
-	float *part;                             /* [blocks][2][ROWS][COLS] */
+	float *part;                             /* [blocks][2][OWN][THREADS] float4 */
 	uint32_t *arrived;                       /* [tiles]; zero between kernels */
+	uint32_t magic;                          /* 0x43004300.  Not a constant: an instruction holds one of 32 bits,
+	                                            and the mask beside it is one */
 };
 
 /* The part of a tile that a block computes: slabs from .. to-1, `steps` for each of its KWARPS. */
@@ -52,114 +61,163 @@ struct tile_slabs { int32_t tile, from, to, steps; };
 
 /* ---- the ring ------------------------------------------------------------------------- */
 
-/* Is this the slab after which a warp scales its sums? */
-template <class S> static __device__ bool ends(const packed_few_args &a, int32_t slab, int32_t end)
+/* What a thread copies of the next step: its lane's words and scales of its warp's slab, and pieces of x. */
+template <class S> struct copies {
+	const uint32_t *words, *scale;
+	const bf16 *x;
+	int32_t slabs, x_slabs;                  /* that are left */
+	int32_t in_group;                        /* slabs to the end of the group */
+	int32_t x_rows;                          /* that exist, of those this thread copies */
+};
+
+/* The number of slabs of a K warp, of which some of the last may have fewer or none. */
+static __device__ int32_t slabs_of(const struct tile_slabs &k, int32_t kwarp)
 {
-	return !S::HOLD || (slab + 1) % a.w.group == 0 || slab + 1 == end;
+	int32_t left = k.to - k.from - kwarp * k.steps;
+
+	return left < k.steps ? left : k.steps;
 }
 
-/* Starts to copy step i of this warp's weights and scales, which depend on no other kernel. */
-template <class S> static __device__ void load_w(unsigned char *stage, const packed_few_args &a,
-	const struct tile_slabs &k, int32_t i)
+template <class S> static __device__ void begin_copies(copies<S> &c, const packed_few_args &a,
+	const struct tile_slabs &k)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	int32_t slab = k.from + warp % S::KWARPS * k.steps + i, strip = k.tile * S::NWARPS + warp / S::KWARPS;
-	int32_t end = k.from + (warp % S::KWARPS + 1) * k.steps, slabs = a.w.K / SLAB;
-	bool there = slab < k.to && strip < a.w.width / STRIP;
-	unsigned char *w = stage + S::X + (size_t)warp * S::W, *scale = stage + S::X + THREADS / 32 * S::W;
-	size_t tile = (size_t)strip * (size_t)slabs + (size_t)slab;
+	int32_t strip = k.tile * S::NWARPS + warp / S::KWARPS, slab = k.from + warp % S::KWARPS * k.steps;
+	int32_t row = (int32_t)threadIdx.x / S::CHUNKS, piece = (int32_t)threadIdx.x % S::CHUNKS * 8;
+	int32_t x_slab = k.from + piece / SLAB * k.steps;
 
+	c.slabs = strip < a.w.width / STRIP ? slabs_of(k, warp % S::KWARPS) : 0;
+	c.words = a.w.words + ((size_t)strip * (size_t)(a.w.K / SLAB) + (size_t)slab) * (TILE_WORDS * S::WORDS) +
+		lane * 4;
+	c.scale = a.w.scale + (size_t)(slab / a.w.group) * (size_t)a.w.width + strip * STRIP + lane * 4;
+	c.in_group = a.w.group - slab % a.w.group;
+	c.x_slabs = slabs_of(k, piece / SLAB);
+	c.x = a.x + (size_t)row * (size_t)a.w.K + x_slab * SLAB + piece % SLAB;
+	c.x_rows = (a.T - row + S::X_ROWS - 1) / S::X_ROWS;
+}
+
+/* Starts to copy weights and scales, which depend on no other kernel. */
+template <class S> static __device__ void load_w(unsigned char *stage, copies<S> &c, int32_t width,
+	int32_t group)
+{
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	unsigned char *w = stage + S::X + (size_t)warp * S::W + lane * 16;
+
+	if (c.slabs <= 0)
+		return;
 #pragma unroll
 	for (int q = 0; q < 2 * S::WORDS; q++)
-		cp_async_16_once(w + q * 512 + lane * 16,
-			there ? a.w.words + tile * TILE_WORDS * S::WORDS + (size_t)(q * 128 + lane * 4) :
-			a.w.words, there);
-	if (there && ends<S>(a, slab, end < k.to ? end : k.to) && lane < STRIP / 4)
-		cp_async_16(scale + warp * S::SCALE + lane * 16,
-			a.w.scale + (size_t)(slab / a.w.group) * (size_t)a.w.width + strip * STRIP + lane * 4, true);
+		cp_async_16_once(w + q * 512, c.words + q * 128, true);
+	if ((!S::HOLD || c.in_group == 1 || c.slabs == 1) && lane < STRIP / 4)
+		cp_async_16(stage + S::X + WARPS * S::W + warp * S::SCALE + lane * 16, c.scale, true);
+	c.words += TILE_WORDS * S::WORDS;
+	c.slabs--;
+	if (--c.in_group == 0) {
+		c.in_group = group;
+		c.scale += width;
+	}
 }
 
 /* The same for x, which all warps read. */
-template <class S> static __device__ void load_x(unsigned char *stage, const packed_few_args &a,
-	const struct tile_slabs &k, int32_t i)
+template <class S> static __device__ void load_x(unsigned char *stage, copies<S> &c, int32_t K)
 {
-	const int CHUNKS = S::KWARPS * SLAB / 8; /* of 16 bytes, per row of x */
-	int c = (int)threadIdx.x % CHUNKS * 8;
-	int32_t at = k.from + c / SLAB * k.steps + i;
+	int row = (int)threadIdx.x / S::CHUNKS, piece = (int)threadIdx.x % S::CHUNKS * 8;
+	bf16 *to = (bf16 *)stage + row * S::PITCH + piece;
 
-#pragma unroll 1
-	for (int r = (int)threadIdx.x / CHUNKS; r < S::ROWS; r += THREADS / CHUNKS) {
-		bool row = r < a.T && at < k.to;
-
-		cp_async_16((bf16 *)stage + r * S::PITCH + c,
-			row ? a.x + (size_t)r * (size_t)a.w.K + at * SLAB + c % SLAB : a.x, row);
-	}
+	if (c.x_slabs <= 0)
+		return;
+#pragma unroll
+	for (int i = 0; i < S::ROWS / S::X_ROWS; i++)
+		if (i < c.x_rows)
+			cp_async_16(to + i * S::X_ROWS * S::PITCH, c.x + (size_t)i * S::X_ROWS * (size_t)K, true);
+	c.x += SLAB;
+	c.x_slabs--;
 }
 
 /* ---- sums ----------------------------------------------------------------------------- */
 
 template <class S> struct sums {
 	float all[S::M][S::N][4];                /* scaled */
-	float part[S::H][S::HOLD ? S::N : 1][4]; /* of this group, not yet scaled */
-	float x[S::H][4];                        /* W4: sums of x over this group, in every column */
+	float part[S::HOLD ? S::N : 1][4];       /* HOLD: of this group, not yet scaled */
+	float x[4];                              /* HOLD, W4: sums of x over this group, in every column */
 };
 
 /* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
-template <class S> static __device__ void expand(const uint32_t *word, uint32_t (&b)[4])
+template <class S> static __device__ void expand(const uint32_t *word, uint32_t magic, uint32_t (&b)[4])
 {
 	if (S::WORDS == 1) {
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			b[i] = (word[0] >> 4 * i & 0x000f000f) | 0x43004300;
+			b[i] = (word[0] >> 4 * i & 0x000f000f) | magic;
 	} else {
 		bf16_of_e4m3(word[0], b[0], b[1]);
 		bf16_of_e4m3(word[S::WORDS - 1], b[2], b[3]);
 	}
 }
 
-/* all += part, scaled, for fragments n of rows from m0; part[..][at] is reset. */
-template <class S> static __device__ void fold(sums<S> &sum, int m0, int n, int at, const uint32_t *scale)
+/* The scale s of an output; W4's b + (-8 - 128) s goes with the sum of x. */
+template <class S> static __device__ float2 scale_of(uint32_t word)
 {
-	int t = (int)threadIdx.x % 4;
+	float2 f;
+
+	if (S::WORDS == 2)
+		return make_float2(__uint_as_float(word), 0);
+	f = f32_of_f16_pair(word);
+	return make_float2(f.x, f.y - 136 * f.x);
+}
+
+/* all[m][n] += part and the sums of x, each scaled */
+template <class S> static __device__ void add_scaled(sums<S> &sum, int m, int n, const float (&part)[4],
+	const float (&x)[4], const uint32_t *scale)
+{
+	uint2 word = *(const uint2 *)(scale + 8 * n);
+	float2 low = scale_of<S>(word.x), high = scale_of<S>(word.y);
 
 #pragma unroll
-	for (int c = 0; c < 2; c++) {
-		uint32_t word = scale[8 * n + 2 * t + c];
-		float2 f = S::WORDS == 1 ? f32_of_f16_pair(word) : make_float2(__uint_as_float(word), 0);
-		float b = f.y - 136 * f.x;
+	for (int j = 0; j < 4; j++) {
+		float2 f = j % 2 ? high : low;
 
-#pragma unroll
-		for (int m = 0; m < S::H; m++)
-#pragma unroll
-			for (int h = 0; h < 4; h += 2) {
-				float v = f.x * sum.part[m][at][h + c];
-
-				if (S::WORDS == 1)
-					v += b * sum.x[m][h];
-				sum.all[m0 + m][n][h + c] += v;
-				sum.part[m][at][h + c] = 0;
-			}
+		sum.all[m][n][j] += f.x * part[j];
+		if (S::WORDS == 1)
+			sum.all[m][n][j] += f.y * x[j / 2 * 2];
 	}
 }
 
-/* Rows m0 .. m0 + H - 1 of fragments times one slab of this warp. */
-template <class S> static __device__ void multiply(sums<S> &sum, const unsigned char *stage, int m0,
-	bool over)
+/* HOLD: at the end of a group. */
+template <class S> static __device__ void end_group(sums<S> &sum, const uint32_t *scale)
+{
+#pragma unroll
+	for (int n = 0; n < S::N; n++) {
+		int at = S::HOLD ? n : 0;
+
+		add_scaled<S>(sum, 0, n, sum.part[at], sum.x, scale);
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			sum.part[at][j] = 0;
+	}
+#pragma unroll
+	for (int j = 0; j < 4; j++)
+		sum.x[j] = 0;
+}
+
+/* All rows times one slab of this warp. */
+template <class S> static __device__ void multiply(sums<S> &sum, const unsigned char *stage, uint32_t magic,
+	bool group_ends)
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const bf16 *x = (const bf16 *)stage + (16 * m0 + lane % 16) * S::PITCH + warp % S::KWARPS * SLAB +
-		lane / 16 * 8;
+	const bf16 *x = (const bf16 *)stage + lane % 16 * S::PITCH + warp % S::KWARPS * SLAB + lane / 16 * 8;
 	const uint4 *w = (const uint4 *)(stage + S::X + (size_t)warp * S::W) + lane;
-	const uint32_t *scale = (const uint32_t *)(stage + S::X + THREADS / 32 * S::W + warp * S::SCALE);
-	uint32_t a[S::H][2][4];
+	const uint32_t *scale = (const uint32_t *)(stage + S::X + WARPS * S::W + warp * S::SCALE) + lane % 4 * 2;
+	uint32_t a[S::M][2][4];
+	float slab_x[S::M][4] = {};
 
 #pragma unroll
-	for (int m = 0; m < S::H; m++)
+	for (int m = 0; m < S::M; m++)
 #pragma unroll
 		for (int c = 0; c < 2; c++) {
 			ldmatrix_x4(a[m][c], x + 16 * m * S::PITCH + 16 * c);
 			if (S::WORDS == 1)
-				mma_bf16(sum.x[m], a[m][c], ONES, ONES);
+				mma_bf16(S::HOLD ? sum.x : slab_x[m], a[m][c], ONES, ONES);
 		}
 #pragma unroll
 	for (int q = 0; q < 2 * S::WORDS; q++) {
@@ -168,125 +226,181 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 
 #pragma unroll
 		for (int i = 0; i < 4; i += S::WORDS) {
-			int n = (4 * q + i) / S::WORDS, at = S::HOLD ? n : 0;
+			int n = (4 * q + i) / S::WORDS;
 			uint32_t b[4];
 
-			expand<S>(word + i, b);
-#pragma unroll
-			for (int m = 0; m < S::H; m++) {
-				mma_bf16(sum.part[m][at], a[m][0], b[0], b[1]);
-				mma_bf16(sum.part[m][at], a[m][1], b[2], b[3]);
+			expand<S>(word + i, magic, b);
+			if (S::HOLD) {
+				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][0], b[0], b[1]);
+				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][1], b[2], b[3]);
+				continue;
 			}
-			if (over)
-				fold<S>(sum, m0, n, at, scale);
+#pragma unroll
+			for (int m = 0; m < S::M; m++) {
+				float part[4] = {};
+
+				mma_bf16(part, a[m][0], b[0], b[1]);
+				mma_bf16(part, a[m][1], b[2], b[3]);
+				add_scaled<S>(sum, m, n, part, slab_x[m], scale);
+			}
 		}
 	}
-#pragma unroll
-	for (int m = 0; m < S::H; m++)
-#pragma unroll
-		for (int j = 0; j < 4; j++)
-			sum.x[m][j] = over ? 0 : sum.x[m][j];
+	if (S::HOLD && group_ends)
+		end_group<S>(sum, scale);
 }
 
-/* The warps that divide K add their sums in shared memory, in order of warps. */
-template <class S> static __device__ void add_warps(const sums<S> &sum, float *tile)
+/* The warps that divide K give each other their fragments and add up their own share, in order of warps.  A
+ * fragment of a lane is 16 bytes: no two lanes use the same bank at a time. */
+template <class S> static __device__ void add_warps(const sums<S> &sum, unsigned char *shared,
+	float (&own)[S::OWN][4])
 {
-	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, me = warp % S::KWARPS;
+	float4 *strip = (float4 *)shared + warp / S::KWARPS * (S::KWARPS * (S::KWARPS - 1) * S::OWN * 32) + lane;
 
-	tile += lane / 4 * S::COLS + warp / S::KWARPS * STRIP + lane % 4 * 2;
-	for (int k = 0; k < S::KWARPS; k++) {
-		__syncthreads(); /* the ring is free, and warp k - 1 has added */
-		if (warp % S::KWARPS != k)
-			continue;
+	__syncthreads(); /* the ring is free */
 #pragma unroll
-		for (int m = 0; m < S::M; m++)
+	for (int to = 0; to < S::KWARPS; to++)
 #pragma unroll
-			for (int n = 0; n < S::N; n++)
-#pragma unroll
-				for (int j = 0; j < 4; j++) {
-					float *to = &tile[(16 * m + j / 2 * 8) * S::COLS + 8 * n + j % 2];
+		for (int i = 0; i < S::OWN; i++) {
+			const float *f = sum.all[(to * S::OWN + i) / S::N][(to * S::OWN + i) % S::N];
 
-					*to = k ? *to + sum.all[m][n][j] : sum.all[m][n][j];
-				}
-	}
+			if (to == me) {
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+					own[i][j] = f[j];
+			} else {
+				strip[((to * (S::KWARPS - 1) + me - (me > to)) * S::OWN + i) * 32] =
+					make_float4(f[0], f[1], f[2], f[3]);
+			}
+		}
 	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < S::OWN; i++) {
+		float mine[4] = { own[i][0], own[i][1], own[i][2], own[i][3] };
+
+#pragma unroll
+		for (int from = 0; from < S::KWARPS; from++) {
+			float4 v = make_float4(mine[0], mine[1], mine[2], mine[3]);
+
+			if (from != me)
+				v = strip[((me * (S::KWARPS - 1) + from - (from > me)) * S::OWN + i) * 32];
+			own[i][0] = from ? own[i][0] + v.x : v.x;
+			own[i][1] = from ? own[i][1] + v.y : v.y;
+			own[i][2] = from ? own[i][2] + v.z : v.z;
+			own[i][3] = from ? own[i][3] + v.w : v.w;
+		}
+	}
 }
 
 /* ---- stripes -------------------------------------------------------------------------- */
 
-/* The address of part i of a tile, which its block stores. */
-template <class S> static __device__ float *part_of(const packed_few_args &a, uint32_t block, bool first)
+/* Where fragment i of this thread's share is: its first row and first output. */
+template <class S> static __device__ void place_of(int32_t tile, int i, int32_t &row, int32_t &col)
 {
-	return part_at(a.part, (size_t)S::ROWS * S::COLS, block, first);
+	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, f = warp % S::KWARPS * S::OWN + i;
+
+	row = f / S::N * 16 + lane / 4;
+	col = tile * S::COLS + warp / S::KWARPS * STRIP + f % S::N * 8 + lane % 4 * 2;
 }
 
-template <class S> static __device__ void put_tile(const packed_few_args &a, int32_t tile, const float *sum,
-	float *part)
+template <class S> static __device__ void put_tile(const packed_few_args &a, int32_t tile,
+	const float (&own)[S::OWN][4])
 {
-#pragma unroll 1
-	for (int32_t i = (int32_t)threadIdx.x; i < S::ROWS * S::COLS; i += THREADS) {
-		int32_t r = i / S::COLS, c = tile * S::COLS + i % S::COLS;
+#pragma unroll
+	for (int i = 0; i < S::OWN; i++) {
+		int32_t row, col;
 
-		if (r >= a.T || c >= a.w.N)
-			continue;
-		if (part)
-			part[i] = sum[i];
-		else
-			put_one(a.y, a.f32, (size_t)r * (size_t)a.w.N + (size_t)c,
-				sum[i] + (a.bias ? a.bias[c] : 0));
+		place_of<S>(tile, i, row, col);
+		put_pair(a.y, a.f32, a.bias, row, col, a.T, a.w.N, own[i][0], own[i][1]);
+		put_pair(a.y, a.f32, a.bias, row + 8, col, a.T, a.w.N, own[i][2], own[i][3]);
+	}
+}
+
+/* This thread's place in a part of a tile; fragment i is THREADS float4 further. */
+template <class S> static __device__ float4 *part_of(const packed_few_args &a, uint32_t block, bool first)
+{
+	return (float4 *)part_at(a.part, (size_t)S::ROWS * S::COLS, block, first) + threadIdx.x;
+}
+
+/* Fragments whose first row is beyond the last are neither stored nor added. */
+template <class S> static __device__ void put_part(const packed_few_args &a, int32_t tile,
+	const float (&own)[S::OWN][4], float4 *part)
+{
+#pragma unroll
+	for (int i = 0; i < S::OWN; i++) {
+		int32_t row, col;
+
+		place_of<S>(tile, i, row, col);
+		if (row < a.T)
+			part[i * THREADS] = make_float4(own[i][0], own[i][1], own[i][2], own[i][3]);
 	}
 }
 
 template <class S> static __device__ void add_parts(const packed_few_args &a, int32_t tile, uint32_t first,
-	uint32_t last)
+	uint32_t parts, float (&own)[S::OWN][4])
 {
-#pragma unroll 1
-	for (int32_t i = (int32_t)threadIdx.x; i < S::ROWS * S::COLS; i += THREADS) {
-		int32_t r = i / S::COLS, c = tile * S::COLS + i % S::COLS;
-		float sum = 0;
+	memset(own, 0, sizeof(own));
+#pragma unroll 2
+	for (uint32_t b = first; b < first + parts; b++) {
+		const float4 *part = part_of<S>(a, b, b == first);
+		float4 v[S::OWN];
 
-		if (r >= a.T || c >= a.w.N)
-			continue;
-		for (uint32_t b = first; b <= last; b++)
-			sum += ((const volatile float *)part_of<S>(a, b, b == first))[i];
-		put_one(a.y, a.f32, (size_t)r * (size_t)a.w.N + (size_t)c, sum + (a.bias ? a.bias[c] : 0));
+#pragma unroll
+		for (int i = 0; i < S::OWN; i++) {
+			int32_t row, col;
+
+			place_of<S>(tile, i, row, col);
+			v[i] = row < a.T ? load_l2(part + i * THREADS) : make_float4(0, 0, 0, 0);
+		}
+#pragma unroll
+		for (int i = 0; i < S::OWN; i++) {
+			own[i][0] += v[i].x;
+			own[i][1] += v[i].y;
+			own[i][2] += v[i].z;
+			own[i][3] += v[i].w;
+		}
 	}
 }
 
-template <class S> static __device__ void multiply_span(const packed_few_args &a, const struct tile_slabs &k,
-	unsigned char *ring)
+template <class S> static __device__ unsigned char *after(unsigned char *stage, unsigned char *ring)
 {
-	sums<S> sum = {};
-	int32_t kwarp = (int32_t)threadIdx.x / 32 % S::KWARPS;
-	int32_t first = k.from + kwarp * k.steps, end = first + k.steps < k.to ? first + k.steps : k.to;
+	return stage + S::STAGE == ring + S::RING ? ring : stage + S::STAGE;
+}
 
-	for (int32_t i = 0; i < S::STAGES - 1 && i < k.steps; i++)
-		load_w<S>(ring + i * S::STAGE, a, k, i);
+template <class S> static __device__ void multiply_span(const packed_few_args &a, const struct tile_slabs &k,
+	unsigned char *ring, float (&own)[S::OWN][4])
+{
+	unsigned char *to = ring, *from = ring;
+	copies<S> c;
+	sums<S> sum = {};
+
+	begin_copies<S>(c, a, k);
+	int32_t slabs = slabs_of(k, (int32_t)threadIdx.x / 32 % S::KWARPS), in_group = c.in_group;
+
+	for (int32_t i = 0; i < S::STAGES - 1; i++)
+		load_w<S>(ring + i * S::STAGE, c, a.w.width, a.w.group);
 	wait_for_previous();             /* returns at once, except in a block's first span */
 #pragma unroll 1
-	for (int32_t i = 0; i < S::STAGES - 1; i++) {
-		if (i < k.steps)
-			load_x<S>(ring + i * S::STAGE, a, k, i);
+	for (int32_t i = 0; i < S::STAGES - 1; i++, to = after<S>(to, ring)) {
+		load_x<S>(to, c, a.w.K);
 		cp_async_commit();       /* the first group has all loads of weights so far */
 	}
 #pragma unroll 1
 	for (int32_t i = 0; i < k.steps; i++) {
-		int32_t ahead = i + S::STAGES - 1;
+		bool ends = in_group == 1;
 
 		cp_async_wait<S::STAGES - 2>();
 		__syncthreads(); /* step i is visible to all warps, and step i - 1 is free */
-		if (ahead < k.steps) {
-			load_w<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
-			load_x<S>(ring + ahead % S::STAGES * S::STAGE, a, k, ahead);
-		}
+		load_w<S>(to, c, a.w.width, a.w.group);
+		load_x<S>(to, c, a.w.K);
 		cp_async_commit();
-		if (first + i >= end)
-			continue;
-#pragma unroll
-		for (int m = 0; m < S::M; m += S::H)
-			multiply<S>(sum, ring + i % S::STAGES * S::STAGE, m, ends<S>(a, first + i, end));
+		if (i < slabs)
+			multiply<S>(sum, from, a.magic, ends || i + 1 == slabs);
+		in_group = ends ? a.w.group : in_group - 1;
+		to = after<S>(to, ring);
+		from = after<S>(from, ring);
 	}
-	add_warps<S>(sum, (float *)ring);
+	add_warps<S>(sum, ring, own);
 }
 
 /* Units (KWARPS slabs of a tile): per tile, then in all. */
@@ -322,22 +436,23 @@ template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 packed_few_kernel(struct packed_few_args a)
 {
 	SHARED(shared);
-	float *tile_sums = (float *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
 	struct tile_slabs k;
 	uint32_t parts, first;
 
 	let_next_start();
 	for (k.tile = -1; next_span<S>(a, k); __syncthreads()) { /* the sums are read: the ring can be reused */
-		multiply_span<S>(a, k, shared);
+		float own[S::OWN][4];
+
+		multiply_span<S>(a, k, shared, own);
 		parts = parts_of(all_units<S>(a), units_of<S>(a), (uint32_t)k.tile, first);
-		if (parts == 1) {
-			put_tile<S>(a, k.tile, tile_sums, NULL);
-			continue;
+		if (parts > 1) {
+			put_part<S>(a, k.tile, own, part_of<S>(a, blockIdx.x, blockIdx.x == first));
+			if (!arrive(&a.arrived[k.tile], parts, word))
+				continue;
+			add_parts<S>(a, k.tile, first, parts, own);
 		}
-		put_tile<S>(a, k.tile, tile_sums, part_of<S>(a, blockIdx.x, blockIdx.x == first));
-		if (arrive(&a.arrived[k.tile], parts, word))
-			add_parts<S>(a, k.tile, first, first + parts - 1);
+		put_tile<S>(a, k.tile, own);
 	}
 }
 
@@ -353,8 +468,8 @@ template <class S> static int32_t blocks_of(const struct dev *d)
 
 size_t packed_part_bytes(const struct dev *d)
 {
-	size_t few_rows = (size_t)d->gpu.processors * 2 * 2 * few<32, 1>::SUMS;
-	size_t more_rows = (size_t)d->gpu.processors * 2 * few<64, 1>::SUMS;
+	size_t few_rows = (size_t)d->gpu.processors * 2 * 2 * few<32, 1>::PART;
+	size_t more_rows = (size_t)d->gpu.processors * 2 * few<64, 1>::PART;
 
 	return few_rows > more_rows ? few_rows : more_rows;
 }
@@ -396,7 +511,8 @@ template <int WORDS> static void pick(struct dev *d, struct packed_few_args &a, 
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
 void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
 {
-	struct packed_few_args a = { y, f32, x, w->packed, w->bias, T, d->product.part, d->product.arrived };
+	struct packed_few_args a = { y, f32, x, w->packed, w->bias, T, d->product.part, d->product.arrived,
+		0x43004300 };
 
 	if (d->fault.lost)
 		return;

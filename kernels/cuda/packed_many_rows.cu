@@ -12,7 +12,6 @@
 #include "product.cuh"
 #include "quantize.cuh"
 
-#define STAGES 4
 #define ROWS 128
 #define COLS 128
 #define THREADS 256
@@ -26,7 +25,9 @@ template <enum form F_> struct many {
 	static const int WORDS = F == FORM_W4 ? 1 : 2;
 	static const int ROW_BYTES = F == FORM_W8A8 ? SLAB : 2 * SLAB, PITCH = ROW_BYTES + 16;
 	static const size_t X = ROWS * PITCH, W = (size_t)COLS / STRIP * WORDS * TILE_WORDS * sizeof(uint32_t);
-	static const size_t STAGE = X + W + COLS * sizeof(uint32_t), SHARED_BYTES = STAGES * STAGE;
+	static const size_t STAGE = X + W + COLS * sizeof(uint32_t);
+	static const int STAGES = F == FORM_W4 ? 3 : 4; /* W4: two blocks per multiprocessor of 99 KiB */
+	static const size_t SHARED_BYTES = STAGES * STAGE;
 };
 
 struct packed_many_args {
@@ -165,21 +166,21 @@ template <class S> static __global__ void __launch_bounds__(THREADS)
 	float sum[FM][FN][4] = {};
 	parts<S> p = {};
 
-	for (int32_t s = 0; s < STAGES - 1; s++) {
+	for (int32_t s = 0; s < S::STAGES - 1; s++) {
 		if (s < slabs)
 			load<S>(shared + s * S::STAGE, a, s);
 		cp_async_commit();
 	}
 	for (int32_t s = 0; s < slabs; s++) {
-		int32_t ahead = s + STAGES - 1;
+		int32_t ahead = s + S::STAGES - 1;
 
-		cp_async_wait<STAGES - 2>();
+		cp_async_wait<S::STAGES - 2>();
 		__syncthreads(); /* slab s is visible to all warps, and slab s - 1 is free */
 		if (ahead < slabs)
-			load<S>(shared + ahead % STAGES * S::STAGE, a, ahead);
+			load<S>(shared + ahead % S::STAGES * S::STAGE, a, ahead);
 		cp_async_commit();
 		/* at least every 128 inputs: so far sums are accurate enough in the few digits of e4m3 */
-		multiply<S>(sum, p, shared + s % STAGES * S::STAGE,
+		multiply<S>(sum, p, shared + s % S::STAGES * S::STAGE,
 			(s + 1) % a.w.group == 0 || s % 4 == 3 || s + 1 == slabs);
 	}
 	if (S::F == FORM_W8A8) {

@@ -109,7 +109,29 @@ static inline __device__ void put_one(void *y, bool f32, size_t at, float v)
 	if (f32)
 		((float *)y)[at] = v;
 	else
-		((bf16 *)y)[at] = bf16_of(v);
+		((bf16 *)y)[at] = (bf16)bf16_pair(v, 0);
+}
+
+/* Stores outputs col and col + 1 of a row of y[T][width], those of them that exist. */
+static inline __device__ void put_pair(void *y, bool f32, const float *bias, int32_t row, int32_t col, int32_t T,
+	int32_t width, float v, float w)
+{
+	size_t at = (size_t)row * (size_t)width + (size_t)col;
+
+	if (row >= T || col >= width)
+		return;
+	v += bias ? bias[col] : 0;
+	if (width % 2 == 0) {
+		w += bias ? bias[col + 1] : 0;
+		if (f32)
+			*(float2 *)((float *)y + at) = make_float2(v, w);
+		else
+			*(uint32_t *)((bf16 *)y + at) = bf16_pair(v, w);
+		return;
+	}
+	put_one(y, f32, at, v);
+	if (col + 1 < width)
+		put_one(y, f32, at + 1, w + (bias ? bias[col + 1] : 0));
 }
 
 /* Stores M x N fragments of a warp, starting at row and col, to y[T][width]. */
@@ -123,14 +145,9 @@ template <int M, int N> static inline __device__ void put_y(float (&sum)[M][N][4
 #pragma unroll
 		for (int n = 0; n < N; n++)
 #pragma unroll
-			for (int j = 0; j < 4; j++) {
-				int32_t r = row + 16 * m + lane / 4 + j / 2 * 8;
-				int32_t c = col + 8 * n + lane % 4 * 2 + j % 2;
-
-				if (r < T && c < width)
-					put_one(y, f32, (size_t)r * (size_t)width + (size_t)c,
-						sum[m][n][j] + (bias ? bias[c] : 0));
-			}
+			for (int j = 0; j < 4; j += 2)
+				put_pair(y, f32, bias, row + 16 * m + lane / 4 + j / 2 * 8, col + 8 * n + lane % 4 * 2, T,
+					width, sum[m][n][j], sum[m][n][j + 1]);
 }
 
 #endif

@@ -27,6 +27,7 @@ static inline void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 
 	emu_mma_m16n8k32_e4m3(c, a, b);
 }
+static inline float exp2_fast(float x) { return exp2f(x); }
 static inline uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
 {
 	return bf16_of(f32_of((bf16)a) * f32_of((bf16)b)) |
@@ -99,6 +100,15 @@ static inline __device__ void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], ui
 #else
 	asm volatile("trap;");
 #endif
+}
+
+/* 2^x with 22 bits; results below 2^-126 are 0.  exp2f() takes four instructions more for those. */
+static inline __device__ float exp2_fast(float x)
+{
+	float r;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
 }
 
 /* Two products.  sm_80 has no mul.bf16x2, but an fma, to which adding -0 changes nothing. */

@@ -43,19 +43,4 @@ static inline __device__ float *part_at(float *parts, size_t each, uint32_t bloc
 	return parts + (size_t)(2 * block + first) * each;
 }
 
-/* Reports that this block's part of a tile is stored.  Returns true in all threads of the last block. */
-static inline __device__ bool arrive(uint32_t *arrived, uint32_t parts, uint32_t *word)
-{
-	__threadfence();
-	__syncthreads(); /* all threads have stored their share */
-	if (threadIdx.x == 0) {
-		*word = atomicAdd(arrived, 1u) + 1 == parts;
-		if (*word)
-			*arrived = 0;
-	}
-	__syncthreads();
-	__threadfence();
-	return *word;
-}
-
 #endif

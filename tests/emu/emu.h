@@ -148,6 +148,7 @@ struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return { x, y }; }
+static inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
 
 static inline void __syncthreads() { emu::wait_barrier(0, 0, "__syncthreads"); }

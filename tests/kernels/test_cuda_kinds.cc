@@ -411,7 +411,7 @@ static void test_parallel_f8(void **)
 	static struct answer a, b;
 	double diff = 0;
 
-	for (int capability : { 80, 89 }) {
+	for (int capability : { 80, 90 }) {
 		struct tiny *t = parallel_model(SR_F8);
 		struct sr_limits lim = limits();
 		struct drive d;

@@ -380,6 +380,7 @@ static void test_products_hopper(void **)
 /* Norms and activations that leave their rows in 8 bits give the products that a kernel of its own for it gives. */
 static void test_producers(void **)
 {
+	const int MANY = 260;                  /* more than the kernels of few rows multiply */
 	struct sr_model shape = tiny_shape();
 	struct sr_limits lim = drive_limits();
 	struct drive gpu;
@@ -399,7 +400,7 @@ static void test_producers(void **)
 		skip();
 	}
 	assert_true(y->norm1->feeds == y->qkv && y->norm2->feeds == y->gu && y->gu->feeds == y->down);
-	for (int i = 0; i < 70 * 2 * t->m.d_ff; i++)
+	for (int i = 0; i < MANY * 2 * t->m.d_ff; i++)
 		x.push_back(f32_of(bf16_of(sinf((float)i * 0.37f) * (i % 41 == 7 ? 9 : 1))));
 	for (int at = 0; at < 6; at++) {       /* which product; with its producer first, then apart */
 		bool apart = at % 2;
@@ -412,19 +413,19 @@ static void test_producers(void **)
 		emu_reversed = at % 3 == 1;
 		y->norm1->feeds = y->norm2->feeds = apart ? NULL : w;
 		d->product.reader = apart ? NULL : w;
-		put(d, P_X, x.data(), 70);
-		put(d, P_Z, x.data() + 7, 70);
-		put(d, P_GU, x.data(), 70);
+		put(d, P_X, x.data(), MANY);
+		put(d, P_Z, x.data() + 7, MANY);
+		put(d, P_GU, x.data(), MANY);
 #ifdef CUDA_EMULATED
 		launches = emu_launches;
 #endif
 		if (at / 2 == 2)
-			act_mul(d, SR_GATED, SR_SILU, 0, t->m.d_ff, 70);
+			act_mul(d, SR_GATED, SR_SILU, 0, t->m.d_ff, MANY);
 		else
-			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, SR_RMS, 1e-5f, 1, 70);
-		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, 70);
-		out[at % 2].assign(70 * (size_t)w->n, NAN);
-		get(d, to, out[at % 2].data(), 70);
+			add_norm(d, at / 2 == 0, at / 2 ? y->post1 : NULL, at / 2 ? y->norm2 : y->norm1, SR_RMS, 1e-5f, 1, MANY);
+		matmul(d, to, at / 2 == 2 ? P_ACT : P_Y, w, MANY);
+		out[at % 2].assign(MANY * (size_t)w->n, NAN);
+		get(d, to, out[at % 2].data(), MANY);
 #ifdef CUDA_EMULATED
 		assert_int_equal(emu_launches - launches, apart ? 3 : 2);
 #endif
