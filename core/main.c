@@ -345,7 +345,8 @@ static int make_scheduler(struct daemon *d)
 	const struct sr_limits *l = &d->plan.limits;
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS,
-		.n_groups = l->n_groups, .key = { d->secret.name[0], d->secret.name[1] }, .shown = d->shown };
+		.n_groups = l->n_groups, .n_states = l->n_states,
+		.key = { d->secret.name[0], d->secret.name[1] }, .shown = d->shown };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
@@ -413,6 +414,8 @@ static void describe_in_page(struct daemon *d)
 	st->n_host_blocks = (uint64_t)l->n_host_blocks;
 	st->kv_tokens = (uint64_t)d->plan.kv_tokens;
 	st->kv_groups = (uint64_t)l->n_groups;
+	st->n_states = (uint64_t)l->n_states;
+	st->state_bytes = (uint64_t)d->plan.state_bytes;
 	st->max_model_len = (uint64_t)d->plan.context;
 	st->weights_bytes = (uint64_t)d->plan.need.weights;
 	st->kv_bytes = (uint64_t)d->plan.kv_bytes;

@@ -63,12 +63,16 @@ void meters_count(struct meters *m, uint64_t now)
 	kv_stats(m->kv, &k);
 	m->counters->window_blocks = k.slid;
 	m->counters->window_misses = k.missed * m->st->block_tokens;
+	m->counters->states_kept = k.states_kept;
+	m->counters->states_hit = k.states_hit;
+	m->counters->states_evicted = k.states_evicted;
 	clients_stats(m->cl, &c);
 	st->running = (uint64_t)s.running;
 	st->waiting = (uint64_t)s.waiting;
 	st->waiting_tokens = (uint64_t)s.waiting_tokens;
 	st->prompt_token_ns = s.prompt_token_ns;
 	st->blocks_used = (uint64_t)k.n_held;
+	st->states_used = st->n_states - (uint64_t)(k.n_states_free + k.n_states_cached);
 	if ((uint32_t)k.n_held > st->blocks_peak)
 		st->blocks_peak = (uint32_t)k.n_held;
 	st->clients = (uint64_t)c.connected;

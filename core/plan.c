@@ -32,6 +32,7 @@
 #define LIST_WORDS   8192                     /* in a batch: words of all lists of one request */
 #define VECTORS      64                       /* most vectors of a batch */
 #define ROW_WORDS    16                       /* in a batch: words for each sequence that begins */
+#define STATES_MORE  16                       /* snapshots that need not be of running sequences */
 #define RAISE        4                        /* without --knob-ceiling, knobs can be raised to 4 times */
 #define SEQS_ROOM    256                      /* or to this, if that is more; likewise TOKENS_ROOM */
 #define TOKENS_ROOM  8192
@@ -127,6 +128,12 @@ static bool is_encoder(const struct planning *p)
 	return p->m->m.kind[0].bidirectional;
 }
 
+/* Does a layer keep a state for each sequence? */
+static bool has_states(const struct planning *p)
+{
+	return p->m->m.delta.v_heads > 0;
+}
+
 static int batching(struct planning *p, int64_t total, int32_t context)
 {
 	const struct config *c = p->cfg;
@@ -171,7 +178,7 @@ static void size_batch(struct planning *p, int32_t seqs, int32_t tokens)
 
 	l->slots = l->rows = seqs;
 	l->tokens = l->scores = tokens;
-	l->cmds = (7 + l->n_groups) * l->rows + l->slots + 16 + l->n_groups;
+	l->cmds = (7 + l->n_groups + (has_states(p) ? 2 : 0)) * l->rows + l->slots + 18 + l->n_groups;
 	/* A sequence that begins brings its settings, up to four lists, its ids and its table. */
 	l->words = LIST_WORDS + p->out->context + l->n_groups * l->seq_blocks + ROW_WORDS * l->rows + 16;
 }
@@ -341,6 +348,26 @@ static int64_t kv_budget(struct planning *p)
 	            (double)n->total / GIB);
 }
 
+/* States are taken out of the bytes for the KV cache, unless that is a number of blocks.  */
+static int set_states(struct planning *p, int64_t *bytes)
+{
+	struct plan *o = p->out;
+	int64_t each = o->need.per_state, n = p->cfg->max_states;
+
+	if (!has_states(p))
+		return 0;
+	if (each < 1)
+		return fail(p, -ENOTSUP, "%s has layers with a state for each sequence, which the %s device does not keep",
+		            p->m->m.arch, p->ops->name);
+	if (!n)
+		n = min64(max64(*bytes / 2 / each, 2), 2 * (int64_t)o->max_seqs + STATES_MORE);
+	o->limits.n_states = (int32_t)n;
+	o->state_bytes = n * each;
+	if (!p->cfg->num_gpu_blocks_override)
+		*bytes -= o->state_bytes;
+	return 0;
+}
+
 /* Turn bytes into blocks; the back end keeps one more for itself. */
 static int set_blocks(struct planning *p, int64_t bytes)
 {
@@ -387,6 +414,9 @@ static int set_tier(struct planning *p)
 
 	if (p->cfg->kv_offloading_size <= 0)
 		return 0;
+	if (has_states(p))
+		return fail(p, -ENOTSUP, "--kv-offloading-size: %s has layers with a state for each sequence, and states do not "
+		            "leave the device; leave the flag out", p->m->m.arch);
 	if (n < 1)
 		return fail(p, -EINVAL, "--kv-offloading-size %g GiB holds no block of %.1f MiB",
 		            p->cfg->kv_offloading_size, (double)block / MIB);
@@ -407,7 +437,10 @@ static int try_context(struct planning *p, int32_t context)
 		return rc;
 	p->out->host_bytes = sum_needs(&p->out->need);
 	bytes = kv_budget(p);
-	return bytes < 0 ? (int)bytes : set_blocks(p, bytes);
+	if (bytes < 0)
+		return (int)bytes;
+	rc = set_states(p, &bytes);
+	return rc ? rc : set_blocks(p, bytes);
 }
 
 /* The longest context whose blocks fit. */
@@ -439,7 +472,7 @@ static int too_long(struct planning *p)
 /* All memory we take on the device; the host tier counts if the device computes in host memory. */
 static int64_t ours(const struct plan *o)
 {
-	return o->host_bytes + o->kv_bytes + (o->on_host ? o->tier_bytes : 0);
+	return o->host_bytes + o->kv_bytes + o->state_bytes + (o->on_host ? o->tier_bytes : 0);
 }
 
 static int fit_once(struct planning *p)
@@ -578,6 +611,11 @@ static void describe(struct planning *p)
 	    (double)n->per_block / l->block_tokens / 1024, l->n_groups > 1 ? " and group" : "",
 	    kv_name[l->kv_type], why_kv(p));
 	describe_groups(p);
+	if (l->n_states) {
+		say_bytes(o, "states", o->state_bytes);
+		say(o, "%d of %.1f MiB: one for each running sequence, others under the prefix cache (--max-states)\n",
+		    l->n_states, (double)n->per_state / MIB);
+	}
 	if (l->n_host_blocks) {
 		say_bytes(o, "host tier", o->tier_bytes);
 		say(o, "%d blocks of host memory, at most %d moved in a step (--kv-offloading-size)\n",
@@ -608,12 +646,6 @@ static void set_capacity(struct plan *o)
 	o->full_seqs = (double)o->kv_tokens / o->context;
 }
 
-/* Does a layer keep a state for each sequence? */
-static bool has_states(const struct planning *p)
-{
-	return p->m->m.delta.v_heads > 0;
-}
-
 int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
               const struct sr_backend_ops *ops,
               char *err, size_t errlen)
@@ -629,9 +661,6 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 		            m->m.arch);
 	p.pools |= is_encoder(&p);
 	memset(out, 0, sizeof(*out));
-	if (has_states(&p))
-		return fail(&p, -ENOTSUP, "%s has layers with a state for each sequence, which the daemon does not serve yet",
-		            m->m.arch);
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)
 		return rc;

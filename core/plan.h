@@ -20,6 +20,7 @@ struct plan {
 	int64_t whole_block;          /* bytes of a block of all layers */
 	int64_t kv_tokens;            /* of sequences of full length, for which the pool is enough */
 	int64_t tier_bytes;           /* KV blocks in host memory */
+	int64_t state_bytes;          /* states of sequences */
 	bool    on_host;              /* the device computes in host memory */
 	double  full_seqs;            /* sequences of max_model_len that fit the KV pool */
 	char    text[3072];           /* the sum, one item a line, for the log and slipring show */

@@ -217,9 +217,10 @@ void show_state(const struct sr_model *m)
 
 	if (!n)
 		return;
-	printf("  state         %d layers (%s): the gated delta rule, %d key heads of width %d, %d value heads of\n"
-	       "                width %d, a convolution of %d tokens; %.1f MiB a sequence, whatever its length\n", n,
-	       layers, a->k_heads, a->k_dim, a->v_heads, a->v_dim, a->conv, (double)(n * state_bytes(a)) / 1048576);
+	printf("  state         %d layers (%s): the gated delta rule, %d key heads of width %d,\n", n, layers,
+	       a->k_heads, a->k_dim);
+	printf("                %d value heads of width %d, a convolution of %d tokens; %.1f MiB a sequence, "
+	       "whatever its length\n", a->v_heads, a->v_dim, a->conv, (double)(n * state_bytes(a)) / 1048576);
 }
 
 json_t *show_state_json(const struct sr_model *m)

@@ -322,6 +322,10 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
 	counted(s, "slipring_");
 	one(s, "slipring_kv_groups", "gauge", "Groups of layers that share KV blocks.", (double)p->kv_groups);
+	if (p->n_states) {
+		one(s, "slipring_states", "gauge", "States that there is room for.", (double)p->n_states);
+		one(s, "slipring_states_used", "gauge", "States of running sequences.", (double)p->states_used);
+	}
 	one(s, "slipring_cycle_max_seconds", "gauge", "Longest turn of the daemon's loop.",
 	    (double)p->cycle_max_ns / 1e9);
 	head(s, "slipring_limit_seconds_total", "counter", "Time by what kept more rows out of the batch.");

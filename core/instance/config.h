@@ -51,6 +51,7 @@ struct config {
 	int64_t  num_gpu_blocks_override;     /* 0 = none */
 	int      block_size;                  /* 16 */
 	double   kv_offloading_size;          /* GiB of host memory for evicted blocks; 0 = none */
+	int64_t  max_states;                  /* 0 = by the plan */
 	const char *kv_cache_dtype;           /* auto */
 	bool     enable_prefix_caching;       /* true */
 	bool     disable_hybrid_kv_cache_manager; /* windows keep everything */

@@ -50,11 +50,16 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(prefix_waits, .metric = "slipring_prefix_waits_total", \
 	  .help = "Steps that prompts waited for another to compute what they begin with.") \
 	/* of layers that look back at a window only: blocks given back as they left it; prompt tokens that other \
-	 * layers had cached, but these no longer */ \
+	 * layers had cached, but these no longer, or of which no state was kept */ \
 	X(window_blocks, .metric = "slipring_window_blocks_total", \
 	  .help = "KV blocks given back because they left their layers' window.") \
 	X(window_misses, .metric = "slipring_window_misses_total", \
-	  .help = "Prompt tokens that were cached, but for the layers with a window.") \
+	  .help = "Prompt tokens that were cached, but for the layers with a window or a state.") \
+	/* of models whose layers have a state: snapshots for the prefix cache */ \
+	X(states_kept, .metric = "slipring_states_kept_total", \
+	  .help = "Snapshots of a sequence's state that were kept for cached prefixes.") \
+	X(states_hit, .metric = "slipring_states_hit_total", .help = "Prefixes that were continued from a snapshot.") \
+	X(states_evicted, .metric = "slipring_states_evicted_total", .help = "Snapshots evicted.") \
 	X(sleeps, .metric = "slipring_sleeps_total", .help = "Times that the daemon slept.") \
 	/* requests that were taken and whose answers are guided; guides taken, also those that were ignored */ \
 	X(guided, .metric = "slipring_guided_requests_total", .help = "Requests with a guided answer.") \

@@ -106,6 +106,10 @@ const struct option options[] = {
 	TAKE_AT("cpu-offload-gb", NUMBER, MEMORY, "0", "weights stay on the device"),
 	OPT("kv-offloading-size", NUMBER, MEMORY, D_, kv_offloading_size, "0", RANGE(0, 1 << 20),
 	    .help = "GiB of host memory for cached blocks evicted from the device; on the CPU only for tests"),
+	OPT("max-states", SIZE, MEMORY, D_, max_states, "0", RANGE(1, 65536),
+	    .help = "most states held, of models whose layers have one: one for each running sequence, the others are "
+	            "snapshots for cached prefixes; default: what half of the KV cache's memory holds, at most two for "
+	            "each of --max-num-seqs and 16 more"),
 	TAKE_AT("kv-offloading-backend", TEXT, MEMORY, "native", "there is one kind of host tier"),
 	TAKE("calculate-kv-scales", YESNO, ACCEPT, MEMORY, "int8 scales are measured as tokens arrive; fp8 uses "
 	     "the checkpoint's scales, or 1"),
@@ -114,9 +118,9 @@ const struct option options[] = {
 	OPT("disable-hybrid-kv-cache-manager", YESNO, MEMORY, D_, disable_hybrid_kv_cache_manager, "false",
 	    .help = "layers with a window keep all tokens, too; for comparisons"),
 	TAKE("use-v2-block-manager", YESNO, WARN, MEMORY, "a flag of vLLM before 0.7"),
-	TAKE("mamba-cache-dtype", TEXT, ACCEPT, MEMORY, "there are no such layers"),
-	TAKE("mamba-ssm-cache-dtype", TEXT, ACCEPT, MEMORY, "there are no such layers"),
-	TAKE("mamba-block-size", SIZE, ACCEPT, MEMORY, "there are no such layers"),
+	TAKE("mamba-cache-dtype", TEXT, ACCEPT, MEMORY, "states are kept in float32"),
+	TAKE("mamba-ssm-cache-dtype", TEXT, ACCEPT, MEMORY, "states are kept in float32"),
+	TAKE("mamba-block-size", SIZE, ACCEPT, MEMORY, "snapshots are kept where prompts end and where they part"),
 	TAKE_AT("kv-transfer-config", TEXT, MEMORY, "{}", "KV blocks do not leave the machine"),
 	TAKE_AT("kv-events-config", TEXT, MEMORY, "{}", "KV events are not published"),
 	TAKE_AT("ec-transfer-config", TEXT, MEMORY, "{}", "there is no encoder"),

@@ -103,6 +103,7 @@ struct stats_page {
 	uint64_t weights_bytes, kv_bytes;
 	uint64_t kv_tokens;           /* of requests of max_model_len, for which the blocks are enough */
 	uint64_t kv_groups;           /* of layers that share blocks; 1 = all of them */
+	uint64_t n_states, state_bytes; /* states of sequences, and bytes of all; 0: layers have none */
 	double   gpu_memory_utilization;
 	uint32_t prefix_caching;
 	char     kv_dtype[16];
@@ -113,6 +114,7 @@ struct stats_page {
 	uint64_t running, waiting, blocks_used, clients;
 	uint64_t waiting_tokens;      /* prompt tokens of the waiting requests, cached or not */
 	double   prompt_token_ns;     /* time that a prompt token adds to a batch, smoothed; 0 = not known */
+	uint64_t states_used;         /* by running sequences */
 	uint32_t blocks_peak;         /* since the last minute's mark */
 
 	struct counters count;

@@ -190,7 +190,7 @@ static void say_page(struct sheet *s, const struct top_view *top)
 	const struct view *v = top->v;
 	const struct stats_page *p = &v->now->page;
 	const struct figures *f = &v->f;
-	char hits[32] = "-", groups[32] = "", t[6][24], lost[120];
+	char hits[32] = "-", groups[64] = "", t[6][24], lost[120];
 
 	s->n = 0;
 	say_state(s, top);
@@ -198,6 +198,9 @@ static void say_page(struct sheet *s, const struct top_view *top)
 		snprintf(hits, sizeof(hits), "%.1f %%", f->hit_rate * 100);
 	if (p->kv_groups > 1)
 		snprintf(groups, sizeof(groups), " in %llu groups", (unsigned long long)p->kv_groups);
+	if (p->n_states)
+		snprintf(groups, sizeof(groups), ", %llu of %llu states", (unsigned long long)p->states_used,
+		         (unsigned long long)p->n_states);
 	sheet_add(s, false, "running %llu of %lld   waiting %llu   KV %.1f %% of %llu blocks%s   prefix hits "
 	          "%s   clients %llu", (unsigned long long)p->running, (long long)p->knob[KNOB_MAX_NUM_SEQS],
 	          (unsigned long long)p->waiting,
