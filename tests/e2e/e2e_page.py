@@ -184,6 +184,25 @@ def knobs(p, stop):
     check(p.ask("POST", "/ui/knob", "knob=1", headers={"Content-Type": "application/x-www-form-urlencoded"})[0] == 400, "a form")
 
 
+def operators(p, stop):
+    """With keys, who the clients are and knobs are for those that are marked."""
+    stop()
+    keys = os.path.join(p.dir, "keys")
+    with open(keys, "w") as f:
+        f.write("plain alice\nmarked bob operator\n")
+    p.adapter("--api-key-file", keys, "--ui-knobs")
+    check(p.ask("GET", "/ui/history")[0] == p.ask("GET", "/ui/live")[0] == 401, "figures need a key")
+    for key, may in (("plain", False), ("marked", True)):
+        v = Viewer(p, Authorization="Bearer " + key)
+        check(v.event() == {"hello": True, "sees_clients": may, "turns_knobs": may, "replicas": 1}, f"{key}")
+        check(bool(v.event()["client"]) == may, f"{key} sees clients")
+        v.close()
+        status = p.ask("POST", "/ui/knob", {"knob": "max-num-seqs", "value": "8"}, headers={"Authorization": "Bearer " + key})[0]
+        check(status == (200 if may else 403), f"{key} turns a knob: {status}")
+    stop()
+    p.adapter()
+
+
 def viewers(p):
     all_of_them = [Viewer(p) for _ in range(16)]
     check(all(v.event()["hello"] for v in all_of_them), "16 look")
@@ -232,6 +251,7 @@ def main():
         figures(p)
         past(p)
         knobs(p, stop)
+        operators(p, stop)
         viewers(p)
         the_daemon_dies_and_comes_back(p)
         v = Viewer(p)

@@ -65,7 +65,9 @@ uint64_t auth_salt(uint64_t tenant, uint64_t salt)
 }
 
 /* The list has room for the next power of two: 65,536 keys move it 17 times. */
-static int add(struct key **list, size_t *n, const char *key, const char *name, int32_t min_priority)
+/* right: all of it but the tenant. */
+static int add(struct key **list, size_t *n, const char *key, const char *name,
+               const struct auth_right *right)
 {
 	struct key *k = *list;
 
@@ -79,8 +81,8 @@ static int add(struct key **list, size_t *n, const char *key, const char *name, 
 	}
 	k += (*n)++;
 	sha256(key, strlen(key), k->sum);
+	k->right = *right;
 	k->right.tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
-	k->right.min_priority = min_priority;
 	k->order = (uint32_t)*n;
 	return 0;
 }
@@ -108,16 +110,17 @@ static const struct key *find(const struct key *k, size_t n, const uint8_t sum[s
 	return low < n && !memcmp(k[low].sum, sum, 32) ? &k[low] : NULL;
 }
 
-/* Read what follows the key on its line: [name] [min-priority=N].  0, or -EINVAL and the reason. */
-static int read_words(char **save, const char **name, int32_t *min_priority, const char **why)
+/* Read what follows the key on its line: [name] [min-priority=N] [operator].  0, or -EINVAL and the reason.
+ * A name comes before operator, so that one may be called that. */
+static int read_words(char **save, const char **name, struct auth_right *right, const char **why)
 {
 	static const char option[] = "min-priority=";
 	bool given = false;
 	char *w, *end;
 
 	*name = NULL;
-	*min_priority = 0;
-	*why = "\"key [name] [min-priority=N]\" is expected";
+	*right = (struct auth_right){ 0 };
+	*why = "\"key [name] [min-priority=N] [operator]\" is expected";
 	while ((w = strtok_r(NULL, " \t\r\n", save))) {
 		if (strncmp(w, option, sizeof(option) - 1) == 0) {
 			long long n = strtoll(w + sizeof(option) - 1, &end, 10);
@@ -126,8 +129,10 @@ static int read_words(char **save, const char **name, int32_t *min_priority, con
 				*why = "min-priority must stand once, with a whole number from -2147483648 to 0";
 				return -EINVAL;
 			}
-			*min_priority = (int32_t)n;
+			right->min_priority = (int32_t)n;
 			given = true;
+		} else if (*name && !right->operator && !strcmp(w, "operator")) {
+			right->operator = true;
 		} else if (*name || given || strchr(w, '=')) {   /* a mistyped option must not pass as a name */
 			return -EINVAL;
 		} else {
@@ -142,7 +147,7 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 	FILE *f = fopen(path, "re");
 	char line[LINE_MAX_], *key, *save;
 	const char *name, *why;
-	int32_t min_priority;
+	struct auth_right right;
 	int number = 0, r = 0;
 
 	if (!f) {
@@ -161,12 +166,12 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 		key = strtok_r(line, " \t\r\n", &save);
 		if (!key || key[0] == '#')
 			continue;
-		r = read_words(&save, &name, &min_priority, &why);
+		r = read_words(&save, &name, &right, &why);
 		if (r < 0) {
 			snprintf(err, errlen, "--api-key-file %s, line %d: %s", path, number, why);
 			break;
 		}
-		r = add(list, n, key, name, min_priority);
+		r = add(list, n, key, name, &right);
 		if (r == -E2BIG)
 			snprintf(err, errlen, "--api-key-file %s has more than %d keys", path, KEYS_MAX);
 		else if (r < 0)
@@ -192,7 +197,7 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 	a->cfg = c;
 	for (int i = 0; !r && i < c->n_api_keys; i++)
 		if (c->api_key[i][0])
-			r = add(&a->key, &a->n, c->api_key[i], NULL, 0);
+			r = add(&a->key, &a->n, c->api_key[i], NULL, &(struct auth_right){ 0 });
 	a->fixed = a->n;
 	if (a->n)
 		qsort(a->key, a->n, sizeof(*a->key), by_sum);

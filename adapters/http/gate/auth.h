@@ -2,7 +2,7 @@
  *
  * It keeps only SHA-256 sums of keys, sorted, and bisects them for the sum of a request's key.  The time may
  * reveal something of the sums, and nothing of the keys.  Lines of a key file:
- * "key [name] [min-priority=N]", # comments.
+ * "key [name] [min-priority=N] [operator]", # comments.
  */
 #ifndef AUTH_H
 #define AUTH_H
@@ -29,6 +29,7 @@ uint64_t auth_salt(uint64_t tenant, uint64_t salt);
 struct auth_right {
 	uint64_t tenant;              /* a hash of the key's name, or of the key if it has none */
 	int32_t min_priority;         /* the lowest priority value it may ask for, 0 or below */
+	bool operator;                /* it may see who the clients are, and turn knobs */
 };
 
 /* Is the key of the request valid?  It is "Authorization: Bearer KEY" or "x-api-key: KEY"; if it has both,

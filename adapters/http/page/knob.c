@@ -68,7 +68,7 @@ static void on_answer(struct io_watch *w, uint32_t events)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n != (ssize_t)sizeof(a) || a.magic != CONTROL_MAGIC || a.version != CONTROL_VERSION) {
-		call_end(c, NULL, 502, "The daemon's answer is not understood: it is of another version, or it ended.");
+		call_end(c, NULL, 502, "The daemon's answer is not understood. It is of another version, or ended.");
 		return;
 	}
 	a.say[sizeof(a.say) - 1] = 0;
@@ -105,7 +105,8 @@ static int send_ask(const char *run_dir, enum knob k, int64_t value)
 }
 
 /* The knob and value of {"knob": "max-num-seqs", "value": "64"}.  0, or refused: *p says why. */
-static int read_ask(const struct http_request *r, enum knob *k, int64_t *value, int *replica, struct problem *p)
+static int read_ask(const struct http_request *r, enum knob *k, int64_t *value, int *replica,
+                    struct problem *p)
 {
 	const char *name, *text;
 	char err[256];

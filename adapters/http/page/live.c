@@ -164,12 +164,16 @@ static void on_gone(void *owner) { viewer_forget(owner); }
 /* The daemon that "replica=2" asks for; without it the first.  NULL: there is no such one. */
 static struct watched *watched_of(struct live *l, const struct http_request *r)
 {
-	const char *word = "replica=";
+	static const char word[] = "replica=";
+	const size_t from = sizeof(word) - 1;
 	unsigned i = 0;
 
-	if (r->query.n > 8 && r->query.n < 12 && !memcmp(r->query.s, word, 8))
-		for (size_t k = 8; k < r->query.n; k++)
-			i = r->query.s[k] >= '0' && r->query.s[k] <= '9' ? i * 10 + (unsigned)(r->query.s[k] - '0') : 100000;
+	if (r->query.n > from && r->query.n <= from + 3 && !memcmp(r->query.s, word, from))
+		for (size_t k = from; k < r->query.n; k++) {
+			const char c = r->query.s[k];
+
+			i = i * 10 + (c >= '0' && c <= '9' ? (unsigned)(c - '0') : 1000);
+		}
 	return i < (unsigned)l->n ? &l->watched[i] : NULL;
 }
 

@@ -22,7 +22,11 @@ bool page_shown(const struct api *a, const struct exchange *x)
 
 unsigned page_rights(const struct api *a, struct exchange *x)
 {
-	if (auth_needed(a->auth) || !is_local(exchange_peer(x)))
+	const struct asked *q = exchange_ctx(x);
+
+	if (auth_needed(a->auth))
+		return q->right.operator ? PAGE_SEES_CLIENTS | PAGE_TURNS_KNOBS : 0;
+	if (!is_local(exchange_peer(x)))
 		return 0;
 	return PAGE_SEES_CLIENTS | (a->cfg->ui_knobs ? PAGE_TURNS_KNOBS : 0);
 }

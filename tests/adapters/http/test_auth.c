@@ -156,9 +156,11 @@ static void two_headers(void **state)
 /* The third word, with and without the second. */
 static void priorities(void **state)
 {
-	static const struct { const char *key; int32_t floor; bool as_alice; } cases[] = {
-		{ "Bearer plain", 0, false }, { "Bearer named", 0, true }, { "Bearer urgent", -10, true },
-		{ "Bearer alone", -3, false }, { "Bearer most", INT32_MIN, false }, { "Bearer zero", 0, true },
+	static const struct { const char *key; int32_t floor; bool as_alice, operator; } cases[] = {
+		{ "Bearer boss", 0, true, true }, { "Bearer first", -1, true, true }, { "Bearer called", 0, false, false },
+		{ "Bearer plain", 0, false, false }, { "Bearer named", 0, true, false },
+		{ "Bearer urgent", -10, true, false }, { "Bearer alone", -3, false, false },
+		{ "Bearer most", INT32_MIN, false, false }, { "Bearer zero", 0, true, false },
 	};
 	struct config c = { .api_key_file = file };
 	struct auth_right right;
@@ -167,7 +169,8 @@ static void priorities(void **state)
 
 	(void)state;
 	write_keys("plain\nnamed alice\nurgent alice min-priority=-10\nalone min-priority=-3\n"
-	           "most bob min-priority=-2147483648\nzero alice min-priority=0\n");
+	           "most bob min-priority=-2147483648\nzero alice min-priority=0\n"
+	           "boss alice operator\nfirst alice min-priority=-1 operator\ncalled operator\n");
 	if (auth_create(&a, &c, err, sizeof(err)))
 		fail_msg("%s", err);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -176,6 +179,7 @@ static void priorities(void **state)
 		assert_true(auth_check(a, &r, &right));
 		assert_int_equal(right.min_priority, cases[i].floor);
 		assert_int_equal(right.tenant == auth_hash("alice", 5), cases[i].as_alice);
+		assert_int_equal(right.operator, cases[i].operator);
 	}
 	auth_free(a);
 }
@@ -199,7 +203,8 @@ static void wrong_files(void **state)
 	static const struct { const char *text, *says; } cases[] = {
 		{ "", "has no key" }, { "# only words\n\n", "has no key" },
 		{ "good\nkey name more\n", "line 2" }, { "key name min-priority\n", "line 1" },
-		{ "key a=b\n", "line 1" }, { "key name max-priority=1\n", "line 1" },
+		{ "key a=b\n", "line 1" }, { "key name operator operator\n", "line 1" }, { "key operator name\n", "line 1" },
+		 { "key name max-priority=1\n", "line 1" },
 		{ "key min-priority=-1 name\n", "line 1" }, { "key name min-priority=1\n", "from -2147483648 to 0" },
 		{ "key min-priority=\n", "line 1" }, { "key min-priority=-1x\n", "line 1" },
 		{ "good\nkey min-priority=-2147483649\n", "line 2" },
