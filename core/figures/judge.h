@@ -1,8 +1,8 @@
-/* judge.h - what limited a daemon for a while, and which knob that is; the gain of turning it, if the counters
- * show it.
+/* judge.h - what limited a daemon for a while, and which knob that is; the gain of turning it, if the
+ * counters show it.
  *
- * Every step attributes the time since the previous step to one limit on each of two axes (docs/scheduler.md).
- * So each axis adds up to the whole time. */
+ * Every step attributes the time since the previous step to one limit on each of two axes
+ * (docs/scheduler.md).  So each axis adds up to the whole time. */
 #ifndef JUDGE_H
 #define JUDGE_H
 

@@ -159,7 +159,7 @@ void knob_post(struct api *a, struct exchange *x)
 	if (!c) {
 		if (fd >= 0)
 			close(fd);
-		refuse_all(x, 503, "ServiceUnavailableError", "The daemon cannot be asked: it is away, or there is no memory.");
+		refuse_all(x, 503, "ServiceUnavailableError", "The daemon cannot be asked: it is away.");
 		return;
 	}
 	*c = (struct knob_call){ .api = a, .x = x, .knob = k,

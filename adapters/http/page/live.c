@@ -46,7 +46,7 @@ struct live {
 
 /* ---- one event a second ------------------------------------------------------------------- */
 
-static bool alive(const struct replica *r) { return r->page && r->page->epoch && engine_model(r->engine); }
+static bool alive(const struct replica *r) { return r->page && r->page->epoch && engine_up(r->engine); }
 
 static json_t *verdict(const struct view *v)
 {
@@ -184,7 +184,8 @@ static int refused(struct live *l, struct watched *w, struct problem *p)
 	if (l->api->draining)
 		return problem_set(p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
 	if (l->n_viewers >= VIEWERS_MAX)
-		return problem_set(p, 503, "ServiceUnavailableError", NULL, "%d pages are looking already.", VIEWERS_MAX);
+		return problem_set(p, 503, "ServiceUnavailableError", NULL, "%d pages are looking already.",
+		                   VIEWERS_MAX);
 	return 0;
 }
 
@@ -250,7 +251,8 @@ void live_past(struct api *a, struct exchange *x)
 		out_free(&o);
 		return;
 	}
-	exchange_give(x, 200, JSON_TYPE, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n", o.p, o.n);
+	exchange_give(x, 200, JSON_TYPE, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n", o.p,
+	              o.n);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
