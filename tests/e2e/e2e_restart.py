@@ -57,7 +57,7 @@ def plain(value):
 def answer(p, i, seen=None):
     """What a client makes of answer i: its texts, calls, log-probabilities and ends.  seen(): at each event."""
     path, body = KINDS[i % len(KINDS)](i)
-    c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=170)
+    c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=170 if SMALL else 900)
     try:
         c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         r = c.getresponse()
