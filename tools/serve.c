@@ -5,10 +5,11 @@
  * answered.  A watchdog ping is passed on when every child has sent one since the last, so the service
  * manager sees when one hangs.  A signal goes to all, and they drain.
  *
- * There is one daemon, or --data-parallel-size of them.  A daemon that ends is started again, at first at
- * once and then a second after its last start; the adapter holds its requests meanwhile.  DEATHS_MAX deaths
- * in a row end everything: those of daemons that were not ready for STEADY_NS.  So does the end of the
- * adapter, or of a daemon that was never ready.  This process exits with that child's code.
+ * There is one daemon, or --data-parallel-size of them, for each model of --models.  A daemon that ends is
+ * started again, at first at once and then a second after its last start; the adapter holds its requests
+ * meanwhile.  DEATHS_MAX deaths in a row end everything: those of daemons that were not ready for STEADY_NS.
+ * So does the end of the adapter, or of a daemon that was never ready.  This process exits with that child's
+ * code.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,8 +43,12 @@
 
 struct child {
 	const char *program;
-	char name[16];                /* in log lines: "slipringd 3" */
-	int rank;                     /* of a daemon among several; -1: the only one, or the adapter */
+	char name[80];                /* in log lines: "slipringd 3" */
+	int argc;
+	char **argv;                  /* [argc], and room for SERVE_WORDS more */
+	int rank;                     /* of a daemon among several of its model; -1: not among several */
+	int of;                       /* among so many */
+	int gpus;                     /* that each of them needs */
 	pid_t pid;                    /* 0 = not running */
 	bool fed;                     /* it has pinged since our last ping */
 	uint64_t start, ready;        /* times; ready 0: not since its last start */
@@ -51,8 +56,6 @@ struct child {
 };
 
 struct serve {
-	int argc;
-	char **argv;                  /* [argc], and room for SERVE_WORDS more */
 	char notify[64];              /* our socket's abstract name, with its @ */
 	int notify_fd, signal_fd;
 	int secret_fd;                /* of the names of cached prefixes, for daemons alone (core/prefix.h) */
@@ -69,16 +72,16 @@ static char **words_of(struct serve *s, const struct child *c)
 	static char flag[] = "--data-parallel-rank", rank[16], secret[16];
 
 	if (c->rank < 0)
-		return s->argv;
+		return c->argv;
 	snprintf(rank, sizeof(rank), "%d", c->rank);
-	serve_place(c->rank, s->n_daemons);
+	serve_place(c->rank, c->of, c->gpus);
 	snprintf(secret, sizeof(secret), "%d", s->secret_fd);
 	setenv(PREFIX_SECRET_FD, secret, 1);
 	fcntl(s->secret_fd, F_SETFD, 0);
-	s->argv[s->argc] = flag;
-	s->argv[s->argc + 1] = rank;
-	s->argv[s->argc + 2] = NULL;
-	return s->argv;
+	c->argv[c->argc] = flag;
+	c->argv[c->argc + 1] = rank;
+	c->argv[c->argc + 2] = NULL;
+	return c->argv;
 }
 
 /* Run the child program beside this one.  An installed slipringd may also be found by PATH. */
@@ -356,29 +359,75 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 	return taken;
 }
 
-/* Who is to run. */
-static int children(struct serve *s, const struct config *cfg, int argc, char **argv)
+/* The daemons of one model: `name` is its instance among several, or NULL. */
+static int add_daemons(struct serve *s, const struct config *cfg, const char *name, int argc, char **argv)
 {
-	s->watched = notify_watchdog_ns() > 0;
-	s->n_daemons = config_replicas(cfg);
-	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1 };
-	for (int i = 0; i < s->n_daemons; i++) {
-		struct child *c = &s->daemon[i];
+	const int n = config_replicas(cfg);
+	char **words = calloc((size_t)argc + SERVE_WORDS + 1, sizeof(*words));
 
-		*c = (struct child){ .program = "slipringd", .name = "slipringd",
-		                     .rank = s->n_daemons > 1 ? i : -1 };
-		if (s->n_daemons > 1)
-			snprintf(c->name, sizeof(c->name), "slipringd %d", i);
-	}
-	s->secret_fd = prefix_secret_fd();
-	if (s->secret_fd < 0)
-		return s->secret_fd;
-	s->argc = argc;
-	s->argv = calloc((size_t)argc + SERVE_WORDS + 1, sizeof(*s->argv));
-	if (!s->argv)
+	if (!words)
 		return -ENOMEM;
-	memcpy(s->argv, argv, (size_t)argc * sizeof(*argv));
+	memcpy(words, argv, (size_t)argc * sizeof(*argv));
+	for (int i = 0; i < n; i++) {
+		struct child *c = &s->daemon[s->n_daemons];
+
+		if (s->n_daemons == SERVE_DAEMONS)
+			return -E2BIG;
+		*c = (struct child){ .program = "slipringd", .argc = argc, .argv = words, .of = n,
+		                     .rank = n > 1 ? i : -1, .gpus = cfg->tensor_parallel_size };
+		snprintf(c->name, sizeof(c->name), "slipringd%s%s%s", name || n > 1 ? " " : "", name ? name : "",
+		         name && n > 1 ? "-" : "");
+		if (n > 1)
+			snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "%d", i);
+		s->n_daemons++;
+	}
 	return 0;
+}
+
+/* One model of --models: its line is checked now, so that a mistake is reported before anything starts. */
+static int add_model(struct serve *s, const struct config_words *w, struct serve_budget *b, char *err,
+                     size_t errlen)
+{
+	struct config cfg;
+	char why[900];
+	int r = config_parse(&cfg, w->argc, w->argv, FOR_SERVE, why, sizeof(why));
+
+	if (r > 0)
+		r = -EINVAL;
+	if (r == 0)
+		r = serve_plan(&cfg, b, why, sizeof(why));
+	if (r == 0 && (r = add_daemons(s, &cfg, w->name, w->argc, w->argv)) < 0)
+		snprintf(why, sizeof(why), "%s", r == -E2BIG ? "there are too many daemons" : strerror(-r));
+	if (r < 0)
+		snprintf(err, errlen, "--models: %s: %s", w->name, why);
+	config_free(&cfg);
+	return r;
+}
+
+/* Who is to run.  The words of models last as long as this process. */
+static int children(struct serve *s, const struct config *cfg, int argc, char **argv, char *err,
+                    size_t errlen)
+{
+	static struct config_models models;
+	struct serve_budget budget = { 0 };
+	int r = 0;
+
+	s->watched = notify_watchdog_ns() > 0;
+	s->secret_fd = prefix_secret_fd();
+	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1,
+	                             .argc = argc, .argv = argv };
+	if (s->secret_fd < 0)
+		r = s->secret_fd;
+	else if (!cfg->models)
+		r = add_daemons(s, cfg, NULL, argc, argv);
+	if (r < 0)
+		snprintf(err, errlen, "%s", strerror(-r));
+	if (r < 0 || !cfg->models)
+		return r;
+	r = config_models_read(&models, cfg->models, argc, argv, err, errlen);
+	for (int i = 0; i < models.n && r == 0; i++)
+		r = add_model(s, &models.model[i], &budget, err, errlen);
+	return r < 0 ? r : serve_fits(&budget, err, errlen);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -398,11 +447,11 @@ int cmd_serve(int argc, char **argv)
 			fprintf(stderr, "slipring serve: %s\n", err);
 		return r > 0 ? 0 : r == -EINVAL ? 2 : 1;
 	}
-	r = children(&s, &cfg, argc, argv);
+	r = children(&s, &cfg, argc, argv, err, sizeof(err));
 	config_free(&cfg);
 	if (r < 0) {
-		fprintf(stderr, "slipring serve: %s\n", strerror(-r));
-		return 1;
+		fprintf(stderr, "slipring serve: %s\n", err);
+		return r == -EINVAL ? 2 : 1;
 	}
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);

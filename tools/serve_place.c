@@ -98,15 +98,15 @@ int serve_deal(const char *list, int rank, int n, char *out, size_t size)
 	}
 }
 
-void serve_place(int rank, int n)
+void serve_place(int rank, int n, int gpus)
 {
-	const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
-	char mine[1024];
+	const char *given = getenv("CUDA_VISIBLE_DEVICES");
+	char mine[1024] = "";
 
 	deal_cpus(rank, n);
-	if (!gpus)
-		snprintf(mine, sizeof(mine), "%d", rank);
-	else if (serve_deal(gpus, rank, n, mine, sizeof(mine)) < 0)
+	for (int i = 0; !given && i < gpus; i++)
+		snprintf(mine + strlen(mine), sizeof(mine) - strlen(mine), "%s%d", i ? "," : "", rank * gpus + i);
+	if (given && serve_deal(given, rank, n, mine, sizeof(mine)) < 0)
 		*mine = 0;                    /* a CUDA daemon then says that it has no GPU */
 	setenv("CUDA_VISIBLE_DEVICES", mine, 1);
 }

@@ -19,7 +19,14 @@
 
 /* ---- the daemon ---- */
 
-bool api_healthy(struct api *a) { return fleet_healthy(a->fleet) && !a->draining; }
+/* Each model has a daemon that answers. */
+bool api_healthy(struct api *a)
+{
+	for (; a; a = a->next)
+		if (a->draining || !fleet_healthy(a->fleet))
+			return false;
+	return true;
+}
 
 bool api_limits(const struct api *a, struct ask_limits *l)
 {
@@ -233,6 +240,23 @@ static int open_model(struct api *a, char *err, size_t errlen)
 	return r < 0 ? r : chat_template(a, err, errlen);
 }
 
+/* What all models share. */
+static int open_server(struct api *a, char *err, size_t errlen)
+{
+	int r = auth_create(&a->auth, a->cfg, err, errlen);
+
+	if (!r)
+		r = cors_create(&a->cors, a->cfg, err, errlen);
+	if (!r)
+		r = hosts_create(&a->hosts, a->cfg, auth_needed(a->auth), err, errlen);
+	if (r < 0)
+		return r;
+	r = workers_create(&a->workers, a->io);
+	if (r < 0)
+		snprintf(err, errlen, "The API cannot be started: %s.", strerror(-r));
+	return r;
+}
+
 static int start(struct api *a, int index, char *err, size_t errlen)
 {
 	struct engine_config ec = { .token = request_token, .end = request_end, .vector = pooled_vector,
@@ -245,16 +269,14 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 
 	r = open_model(a, err, errlen);
 	if (!r)
-		r = auth_create(&a->auth, a->cfg, err, errlen);
-	if (!r)
-		r = cors_create(&a->cors, a->cfg, err, errlen);
-	if (!r)
-		r = hosts_create(&a->hosts, a->cfg, auth_needed(a->auth), err, errlen);
+		r = a->front == a ? open_server(a, err, errlen) : 0;
 	if (r < 0)
 		return r;
-	r = workers_create(&a->workers, a->io);
-	if (!r)
-		r = grammars_create(&a->grammars, a->text, a->shared, GRAMMARS_KEPT, GRAMMARS_USED);
+	a->auth = a->front->auth;
+	a->cors = a->front->cors;
+	a->hosts = a->front->hosts;
+	a->workers = a->front->workers;
+	r = grammars_create(&a->grammars, a->text, a->shared, GRAMMARS_KEPT, GRAMMARS_USED);
 	a->bits = calloc((size_t)(sr_text_info(a->text)->vocab + 31) / 32, sizeof(*a->bits));
 	if (!r && !a->bits)
 		r = -ENOMEM;
@@ -264,62 +286,98 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	}
 	ec.tenants = auth_needed(a->auth);
 	memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
-	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, &a->shared->fleet, index, err, errlen);
-	if (!r && live_create(&a->live, a) < 0) {
+	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, &a->shared->fleet[a->number], index, err,
+	                 errlen);
+	if (!r && a->front == a && live_create(&a->live, a) < 0) {
 		snprintf(err, errlen, "--ui: there is no memory for the page.");
 		r = -ENOMEM;
 	}
 	return r;
 }
 
-int api_create(struct api **out, const struct api_config *c, struct io *io, char *err, size_t errlen)
+/* Each name that requests use must be one model's. */
+static int names_differ(const struct api *a, char *err, size_t errlen)
 {
-	struct api *a = calloc(1, sizeof(*a));
-	int r;
+	struct problem p;
 
-	*out = NULL;
-	if (!a)
-		return -ENOMEM;
-	a->cfg = c->cfg;
-	a->model = *c->model;
-	a->shared = c->shared;
-	a->io = io;
-	r = start(a, c->index, err, errlen);
-	if (r < 0) {
-		api_destroy(a);
-		return r;
-	}
-	*out = a;
+	for (const struct api *o = a->front; o != a; o = o->next)
+		for (int i = 0; i < a->limits.n_names; i++)
+			if (ask_model_known(a->name[i], &o->limits, &p) == 0) {
+				snprintf(err, errlen, "Two models are served as %s: give one another --served-model-name.",
+				         a->name[i]);
+				return -EINVAL;
+			}
 	return 0;
 }
 
-bool api_complete(struct api *a) { return fleet_complete(a->fleet); }
-void api_drain(struct api *a)
+static int add_model(struct api **out, const struct api_config *c, int number, struct io *io, char *err,
+                     size_t errlen)
 {
-	a->draining = true;
-	live_drain(a->live);
-	fleet_stay(a->fleet);
+	struct api *a = calloc(1, sizeof(*a)), **last = out;
+	int r;
+
+	if (!a)
+		return -ENOMEM;
+	while (*last)
+		last = &(*last)->next;
+	*last = a;
+	a->front = *out;
+	a->number = number;
+	a->cfg = c->model[number].cfg;
+	a->model = *c->model[number].model;
+	a->shared = c->shared;
+	a->io = io;
+	r = start(a, c->index, err, errlen);
+	return r < 0 ? r : names_differ(a, err, errlen);
 }
 
-bool api_idle(const struct api *a) { return !a->n_requests; }
+int api_create(struct api **out, const struct api_config *c, struct io *io, char *err, size_t errlen)
+{
+	int r = 0;
+
+	*out = NULL;
+	for (int i = 0; i < c->n_models && r >= 0; i++)
+		r = add_model(out, c, i, io, err, errlen);
+	if (r < 0) {
+		api_destroy(*out);
+		*out = NULL;
+	}
+	return r;
+}
+
+bool api_complete(struct api *a)
+{
+	for (; a; a = a->next)
+		if (!fleet_complete(a->fleet))
+			return false;
+	return true;
+}
+
+void api_drain(struct api *a)
+{
+	live_drain(a->live);
+	for (; a; a = a->next) {
+		a->draining = true;
+		fleet_stay(a->fleet);
+	}
+}
+
+bool api_idle(const struct api *a)
+{
+	for (; a; a = a->next)
+		if (a->n_requests)
+			return false;
+	return true;
+}
+
 int api_reload(struct api *a, char *err, size_t errlen) { return auth_reload(a->auth, err, errlen); }
 
-void api_destroy(struct api *a)
+/* After workers_destroy: nothing of it is under way. */
+static void destroy_model(struct api *a)
 {
-	if (!a)
-		return;
-	a->draining = true;
-	for (struct request *r = a->requests, *next; r; r = next) {
-		next = r->next;
-		request_gone(r);
-	}
-	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
 	pooled_destroy(a);
 	live_destroy(a->live);
 	fleet_destroy(a->fleet);
-	hosts_free(a->hosts);
-	cors_free(a->cors);
-	auth_free(a->auth);
 	chat_template_close(a->chat);
 	json_decref(a->structured_outputs);
 	grammars_destroy(a->grammars);
@@ -329,4 +387,24 @@ void api_destroy(struct api *a)
 	out_free(&a->metrics);
 	sr_text_close(a->text);
 	free(a);
+}
+
+void api_destroy(struct api *a)
+{
+	if (!a)
+		return;
+	api_drain(a);
+	for (struct api *m = a; m; m = m->next)
+		for (struct request *r = m->requests, *next; r; r = next) {
+			next = r->next;
+			request_gone(r);
+		}
+	workers_destroy(a->workers);          /* what workers have comes back, and is freed */
+	hosts_free(a->hosts);
+	cors_free(a->cors);
+	auth_free(a->auth);
+	for (struct api *next; a; a = next) {
+		next = a->next;
+		destroy_model(a);
+	}
 }

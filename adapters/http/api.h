@@ -1,9 +1,9 @@
 /* api.h - the meaning of HTTP requests: routes, the OpenAI API with vLLM's extensions, metrics.
  *
- * One struct api per adapter process, on that process's io loop and thread.  main.c makes the
- * shared counters before it forks.  Each process then makes one api and gives api_app() to the server of
- * conn.h.  The api opens the model's text side.  It needs no daemon to start: while there is none, it
- * answers requests with 503, and a timer looks for the daemon.
+ * One struct api per adapter process and model; the first model's is the one that the functions below take.
+ * All belong to the process's io loop and thread.  main.c makes the shared counters before it forks.  Each
+ * process then makes its apis and gives api_app() to the server of conn.h.  They open their models' text side.
+ * They need no daemon to start: while there is none, requests are answered with 503, or held.
  *
  *	api_shared_create -> fork -> io_create -> api_create -> server_create(.., api_app(a), ..)
  *	SIGHUP: api_reload (the API key file).  SIGTERM: api_drain, then wait for api_idle.
@@ -22,10 +22,18 @@ struct config;
 struct io;
 struct located;
 
-struct api_config {
-	const struct config *cfg;       /* this and the next two must outlive the api */
+#define API_MODELS 16           /* most models of --models */
+
+/* One model, with the settings of its line; both must outlive the api. */
+struct api_model {
+	const struct config *cfg;
 	const struct located *model;
-	struct api_shared *shared;
+};
+
+struct api_config {
+	const struct api_model *model;  /* [n_models]; the settings of the server are the first one's */
+	int n_models;
+	struct api_shared *shared;      /* must outlive the api */
 	int index;                      /* of this adapter process, 0 .. api_server_count-1 */
 };
 

@@ -34,9 +34,15 @@
 #define YOUNG_NS  (5 * SECOND)    /* a child that dies younger than this adds to `young` */
 #define YOUNG_MAX 5
 
+_Static_assert(API_MODELS >= CONFIG_LIST, "--models has no more");
+
 struct parent {
 	struct config cfg;
-	struct located model;
+	struct config_models models;     /* of --models */
+	struct config of[API_MODELS];    /* their settings; without --models only cfg is used */
+	struct located at_path[API_MODELS];
+	struct api_model model[API_MODELS];
+	int n_models;
 	struct listener at, metrics;     /* metrics: none, or as many as at */
 	struct api_shared *shared;
 	struct process_beat *beat;        /* [at.n] */
@@ -66,10 +72,15 @@ static void announce(void *ctx)
 {
 	struct parent *p = ctx;
 
-	log_info("serving %s on %s", p->model.name, p->at.url);
+	char names[200] = "";
+
+	for (int i = 0; i < p->n_models; i++)
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
+		         p->n_models > 1 ? p->model[i].cfg->served_name[0] : p->at_path[i].name);
+	log_info("serving %s on %s", names, p->at.url);
 	if (p->cfg.metrics_port)
 		log_info("metrics on %s", p->metrics.url);
-	notify_sendf("READY=1\nSTATUS=serving %.200s on %.200s", p->model.name, p->at.url);
+	notify_sendf("READY=1\nSTATUS=serving %.200s on %.200s", names, p->at.url);
 	if (p->cfg.ready_file)
 		write_ready_file(p->cfg.ready_file, p->at.url);
 }
@@ -86,7 +97,8 @@ static void feed_watchdog(void *ctx)
 static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mask)
 {
 	const struct process_config pc = {
-		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = &p->beat[i],
+		.cfg = &p->cfg, .model = p->model, .n_models = p->n_models, .shared = p->shared,
+		.beat = &p->beat[i],
 		.index = i, .listen_fd = dup(p->at.fd[i]), .beat_ns = SECOND,
 		.metrics_fd = p->metrics.n ? dup(p->metrics.fd[i]) : -1,
 	};
@@ -217,6 +229,34 @@ static int supervise(struct parent *p)
 
 /* ---- start -------------------------------------------------------------------------------- */
 
+static int add_model(struct parent *p, const struct config *cfg, char *err, size_t errlen)
+{
+	struct located *at = &p->at_path[p->n_models];
+	int r = locate_model(at, cfg->model, err, errlen);
+
+	if (r == 0)
+		p->model[p->n_models++] = (struct api_model){ cfg, at };
+	return r;
+}
+
+/* Each line of --models, with this program's words before it. */
+static int find_models(struct parent *p, int argc, char **argv, char *err, size_t errlen)
+{
+	char why[900];
+	int r = config_models_read(&p->models, p->cfg.models, argc, argv, err, errlen);
+
+	for (int i = 0; i < p->models.n && r == 0; i++) {
+		const struct config_words *w = &p->models.model[i];
+
+		r = config_parse(&p->of[i], w->argc, w->argv, FOR_SERVE, why, sizeof(why));
+		if (r == 0)
+			r = add_model(p, &p->of[i], why, sizeof(why));
+		if (r)
+			snprintf(err, errlen, "--models: %s: %s", w->name, why);
+	}
+	return r > 0 ? -EINVAL : r;
+}
+
 static int start(struct parent *p, int argc, char **argv, char *err, size_t errlen)
 {
 	int r = config_parse(&p->cfg, argc, argv, FOR_HTTP, err, errlen);
@@ -228,7 +268,7 @@ static int start(struct parent *p, int argc, char **argv, char *err, size_t errl
 		snprintf(err, errlen, "--ssl-keyfile needs --ssl-certfile.");
 		return -EINVAL;
 	}
-	r = locate_model(&p->model, p->cfg.model, err, errlen);
+	r = p->cfg.models ? find_models(p, argc, argv, err, errlen) : add_model(p, &p->cfg, err, errlen);
 	if (r == 0)
 		r = listen_open(&p->at, &p->cfg, p->cfg.api_server_count, err, errlen);
 	if (r == 0)
@@ -247,7 +287,8 @@ static int start(struct parent *p, int argc, char **argv, char *err, size_t errl
 static int run_alone(struct parent *p)
 {
 	const struct process_config pc = {
-		.cfg = &p->cfg, .model = &p->model, .shared = p->shared, .beat = p->beat,
+		.cfg = &p->cfg, .model = p->model, .n_models = p->n_models, .shared = p->shared,
+		.beat = p->beat,
 		.listen_fd = p->at.fd[0], .metrics_fd = p->metrics.n ? p->metrics.fd[0] : -1,
 		.on_ready = announce, .on_beat = feed_watchdog,
 		.beat_ns = notify_watchdog_ns() ? notify_watchdog_ns() : SECOND, .ctx = p,
@@ -276,6 +317,9 @@ int main(int argc, char **argv)
 	listen_close(&p.at);
 	listen_close(&p.metrics);
 	api_shared_destroy(p.shared);
+	for (int i = 0; i < p.models.n; i++)
+		config_free(&p.of[i]);
+	config_models_free(&p.models);
 	config_free(&p.cfg);
 	return r;
 }

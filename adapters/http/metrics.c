@@ -21,7 +21,8 @@ struct scrape {
 	struct out model;                /* model_name="smol" */
 	const struct stats_page *p;      /* NULL: the daemon is away */
 	int engine;                      /* which of the daemons */
-	bool ours;                       /* what follows is the adapter's: only the first daemon's page has it */
+	bool first;                      /* of all daemons and models: its part has what is the adapter's */
+	bool ours;                       /* what follows is the adapter's */
 };
 
 /* Stands in while the daemon is away.  Not const: in .rodata it would add a third of a megabyte to the
@@ -51,7 +52,7 @@ static void sample(struct scrape *s, const char *name, const char *suffix, const
 {
 	bool before = extra && strcmp(extra, "engine") < 0, after = extra && strcmp(extra, "model_name") > 0;
 
-	if (s->ours && s->engine)
+	if (s->ours && !s->first)
 		return;
 	out_fmt(s->o, "%s%s{", name, suffix);
 	if (before)
@@ -311,6 +312,7 @@ static void knob(struct scrape *s, const char *name, enum knob k, int64_t value)
 
 static void slipring(struct scrape *s, const struct api *a)
 {
+	struct fleet_counters *f = &a->shared->fleet[a->number];
 	const struct stats_page *p = s->p ? s->p : &none;
 	const struct sr_model_info *m = engine_model(fleet_replica(a->fleet, s->engine)->engine);
 	char extra[64];
@@ -354,11 +356,13 @@ static void slipring(struct scrape *s, const struct api *a)
 	    "has; 0: it does not (--gateway-user), or is away.", m && m->flags & SR_TENANTS_HEARD ? 1 : 0);
 	one(s, "slipring_route_cached_tokens_total", "counter", "Prompt tokens that the daemon seemed "
 	    "to have cached when it was chosen; prefix_cache_hits_total is what it had.",
-	    (double)shared_get(a->shared->fleet.cached[s->engine]));
+	    (double)shared_get(f->cached[s->engine]));
 	s->ours = true;
+	s->first = !s->engine;                /* these are a model's */
 	head(s, "slipring_route_seconds", "summary", "Time of choosing the daemon of a request.");
-	sample(s, "slipring_route_seconds", "_count", NULL, (double)shared_get(a->shared->fleet.n));
-	sample(s, "slipring_route_seconds", "_sum", NULL, (double)shared_get(a->shared->fleet.ns) / 1e9);
+	sample(s, "slipring_route_seconds", "_count", NULL, (double)shared_get(f->n));
+	sample(s, "slipring_route_seconds", "_sum", NULL, (double)shared_get(f->ns) / 1e9);
+	s->first = !s->engine && !a->number;
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
 	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);
 	one(s, "slipring_http_load", "gauge", "Completions under way in all adapters.",
@@ -525,10 +529,13 @@ static void process(struct scrape *s)
 	        (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 }
 
+#define PARTS_MAX 128                /* most daemons of all models */
+
 /* What concerns one daemon. */
 static void of_engine(const struct api *a, int engine, struct out *o)
 {
-	struct scrape s = { .o = o, .p = fleet_replica(a->fleet, engine)->page, .engine = engine };
+	struct scrape s = { .o = o, .p = fleet_replica(a->fleet, engine)->page, .engine = engine,
+	                    .first = !a->number && !engine };
 
 	out_str(&s.model, "model_name=\"");
 	label(&s.model, a->name[0]);
@@ -566,7 +573,7 @@ static size_t family_head(const char *s, const char *end)
 /* A family has one head and the samples of all daemons. */
 static void merge(struct out *o, const struct out *part, int n)
 {
-	size_t at[FLEET_MAX] = { 0 };
+	size_t at[PARTS_MAX] = { 0 };
 
 	while (at[0] < part[0].n) {
 		for (int i = 0; i < n; i++) {
@@ -579,20 +586,22 @@ static void merge(struct out *o, const struct out *part, int n)
 	}
 }
 
+/* Every daemon of every model has a part.  The adapter's own samples are in the first. */
 static void engines(const struct api *a, struct out *o)
 {
-	static struct out part[FLEET_MAX];
-	int n = fleet_n(a->fleet);
+	static struct out part[PARTS_MAX];
+	int n = 0;
 
-	if (n == 1) {
+	if (!a->next && fleet_n(a->fleet) == 1) {
 		of_engine(a, 0, o);
 		return;
 	}
-	for (int i = 0; i < n; i++) {
-		out_reset(&part[i]);
-		of_engine(a, i, &part[i]);
-		o->failed |= part[i].failed;
-	}
+	for (const struct api *m = a; m; m = m->next)
+		for (int i = 0; i < fleet_n(m->fleet) && n < PARTS_MAX; i++, n++) {
+			out_reset(&part[n]);
+			of_engine(m, i, &part[n]);
+			o->failed |= part[n].failed;
+		}
 	if (!o->failed)
 		merge(o, part, n);
 }
@@ -601,7 +610,8 @@ void metrics_write(struct api *a, struct out *o)
 {
 	struct scrape s = { .o = o };
 
-	fleet_look(a->fleet);
+	for (struct api *m = a; m; m = m->next)
+		fleet_look(m->fleet);
 	process(&s);
 	engines(a, o);
 	http(&s, a);

@@ -137,7 +137,7 @@ static int start(struct process *me, char *err, size_t errlen)
 {
 	const struct process_config *p = me->p;
 	const struct config *cfg = p->cfg;
-	const struct api_config ac = { .cfg = cfg, .model = p->model, .shared = p->shared,
+	const struct api_config ac = { .model = p->model, .n_models = p->n_models, .shared = p->shared,
 	                               .index = p->index };
 	const struct server_config sc = {
 		.closed = true, .max_connections = cfg->max_connections, .max_body = cfg->max_body_bytes,

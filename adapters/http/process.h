@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+struct api_model;
 struct api_shared;
 struct config;
-struct located;
 
 /* The state of the process, in memory shared with its parent, the only reader. */
 struct process_beat {
@@ -17,7 +17,8 @@ struct process_beat {
 
 struct process_config {
 	const struct config *cfg;
-	const struct located *model;
+	const struct api_model *model;    /* [n_models] */
+	int n_models;
 	struct api_shared *shared;
 	struct process_beat *beat;
 	int index, listen_fd;             /* the process owns listen_fd */

@@ -10,12 +10,14 @@
 #include <time.h>
 
 #include "core/instance/log.h"
+#include "adapters/http/json/member.h"
 #include "dialect.h"
 #include "page/page.h"
 #include "request.h"
 #include "state.h"
 
 #define METRICS_NS  100000000u               /* the oldest page of metrics that is sent */
+#define MODEL_WITHIN (4u << 20)              /* of several models, `model` is looked for so far into a body */
 #define BODY_UNREAD 4096                     /* the largest body that a route accepts if it reads none */
 
 #define ORCA "endpoint-load-metrics-format"
@@ -154,12 +156,20 @@ static struct http_str path_of(const struct api *a, const struct http_request *r
 	return path;
 }
 
-/* A server makes tokens or vectors: only the routes of one of them are there. */
-static bool served(const struct api *a, const struct route *t)
+static bool made_by(const struct api *a, const struct route *t)
 {
 	if (t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank)
 		return a->pools;
 	return !(t->dialect && a->pools);
+}
+
+/* A model makes tokens or vectors: only the routes of what one of the models makes are there. */
+static bool served(const struct api *a, const struct route *t)
+{
+	for (; a; a = a->next)
+		if (made_by(a, t))
+			return true;
+	return false;
 }
 
 static int route_of(const struct api *a, const struct http_request *r)
@@ -292,29 +302,42 @@ static void write_model(const struct api *a, struct out *o, const struct ask_lim
 	        (unsigned long long)auth_hash(name, strlen(name)), now);
 }
 
-/* The list as Anthropic's clients read it. */
-static void write_models(const struct api *a, struct out *o, const struct ask_limits *l)
+/* The names of one model, as Anthropic's clients read them. */
+static void write_names(const struct api *a, struct out *o)
 {
-	long long context = l->context ? l->context : context_of(a);
 	const time_t now = time(NULL);
+	struct ask_limits l;
+	long long context;
 	char at[32] = "";
 	struct tm tm;
 
+	api_limits(a, &l);
+	context = l.context ? l.context : context_of(a);
 	if (gmtime_r(&now, &tm))
 		strftime(at, sizeof(at), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	out_str(o, "{\"data\":[");
-	for (int i = 0; i < l->n_names; i++) {
-		out_str(o, i ? ",{\"type\":\"model\",\"id\":" : "{\"type\":\"model\",\"id\":");
-		out_json_str(o, l->names[i]);
+	for (int i = 0; i < l.n_names; i++) {
+		out_str(o, i || a != a->front ? ",{\"type\":\"model\",\"id\":" : "{\"type\":\"model\",\"id\":");
+		out_json_str(o, l.names[i]);
 		out_str(o, ",\"display_name\":");
-		out_json_str(o, l->names[i]);
+		out_json_str(o, l.names[i]);
 		out_fmt(o, ",\"created_at\":\"%s\",\"max_input_tokens\":%lld,\"max_tokens\":%lld}", at, context,
 		        context);
 	}
+}
+
+static void write_models(const struct api *a, struct out *o)
+{
+	const struct api *last = a;
+
+	out_str(o, "{\"data\":[");
+	for (const struct api *m = a; m; m = m->next) {
+		write_names(m, o);
+		last = m;
+	}
 	out_str(o, "],\"first_id\":");
-	out_json_str(o, l->n_names ? l->names[0] : NULL);
+	out_json_str(o, a->name[0]);
 	out_str(o, ",\"last_id\":");
-	out_json_str(o, l->n_names ? l->names[l->n_names - 1] : NULL);
+	out_json_str(o, last->name[last->limits.n_names - 1]);
 	out_str(o, ",\"has_more\":false}");
 }
 
@@ -323,20 +346,33 @@ static void get_models(struct api *a, struct exchange *x)
 	struct ask_limits l;
 	struct out o = { 0 };
 
-	api_limits(a, &l);
 	if (http_header(exchange_request(x), "anthropic-version")) {
-		write_models(a, &o, &l);
+		write_models(a, &o);
 		reply_out(x, JSON_TYPE, &o);
 		return;
 	}
 	out_str(&o, "{\"object\":\"list\",\"data\":[");
-	for (int i = 0; i < l.n_names; i++) {
-		if (i)
-			out_str(&o, ",");
-		write_model(a, &o, &l, l.names[i]);
+	for (const struct api *m = a; m; m = m->next) {
+		api_limits(m, &l);
+		for (int i = 0; i < l.n_names; i++) {
+			if (i || m != a)
+				out_str(&o, ",");
+			write_model(m, &o, &l, l.names[i]);
+		}
 	}
 	out_str(&o, "]}");
 	reply_out(x, JSON_TYPE, &o);
+}
+
+/* The model that is served under this name; the first model if none is: it then refuses the name. */
+static struct api *model_of(struct api *a, const char *name)
+{
+	struct problem p;
+
+	for (struct api *m = a; m; m = m->next)
+		if (ask_model_known(name, &m->limits, &p) == 0)
+			return m;
+	return a;
 }
 
 /* The rest of the path is a served name, possibly with slashes, plain or percent-encoded. */
@@ -359,6 +395,7 @@ static void get_model(struct api *a, struct exchange *x)
 		n++;
 	}
 	name[n] = 0;
+	a = model_of(a, name);
 	api_limits(a, &l);
 	if (ask_model_known(name, &l, &p) < 0) {
 		api_problem(x, &p);
@@ -604,6 +641,26 @@ static bool is_json(const struct http_request *r)
 	return http_is_ci(type, "application/json");
 }
 
+/* The model that a request names; the first if it names none.  NULL: it is answered already. */
+static struct api *model_asked(struct api *a, struct exchange *x, const struct http_request *r,
+                               const struct route *route)
+{
+	const size_t n = r->body.n < MODEL_WITHIN ? r->body.n : MODEL_WITHIN;
+	char name[512];
+	struct problem p;
+
+	if (!a->next)
+		return a;
+	if (member_text(r->body.s, n, "model", name, sizeof(name)))
+		a = model_of(a, name);
+	if (made_by(a, route))
+		return a;
+	problem_bad(&p, "model", "The model `%.200s` makes %s, which this route does not answer.", a->name[0],
+	            a->pools ? "vectors" : "tokens");
+	api_problem(x, &p);
+	return NULL;
+}
+
 static void json_request(struct api *a, struct exchange *x, const struct http_request *r,
                          const struct route *route)
 {
@@ -623,6 +680,9 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		api_problem(x, &p);
 		return;
 	}
+	a = model_asked(a, x, r, route);
+	if (!a)
+		return;
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
 		metrics_orca(a, http_is_ci(*orca, "json"), end, ORCA_BYTES);
 	if (route->fn)
@@ -684,7 +744,11 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	         i < N_ROUTES ? route_path(&routes[i]) : "(unknown)", status, bytes_out, (double)ns / 1e6, note);
 }
 
-static void app_arriving(void *ctx, int by) { fleet_doing(((struct api *)ctx)->fleet, SR_ARRIVING, by); }
+static void app_arriving(void *ctx, int by)
+{
+	for (struct api *a = ctx; a; a = a->next)    /* which model it is for is not known yet */
+		fleet_doing(a->fleet, SR_ARRIVING, by);
+}
 
 const struct conn_app *api_app(struct api *a)
 {

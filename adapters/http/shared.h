@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "adapters/http/fleet/fleet.h"
+#include "api.h"
 
 #define ROUTES_MAX 64
 
@@ -38,7 +39,7 @@ struct api_shared {
 	_Atomic uint64_t grammars, grammar_ns; /* compilations, refused ones too; time spent */
 	_Atomic uint64_t grammar_hits;       /* requests that found theirs compiled */
 	_Atomic uint64_t guide_errors;       /* answers that ended because their grammar took too many steps */
-	struct fleet_counters fleet;
+	struct fleet_counters fleet[API_MODELS];
 	_Atomic uint64_t tokenize_ns, prepared; /* time spent preparing requests; how many */
 };
 

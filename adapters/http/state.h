@@ -23,6 +23,8 @@ struct pooled_call;
 struct request;
 
 struct api {
+	struct api *front, *next;            /* the first model's, which is the door; the next model's */
+	int number;                          /* 0 .. API_MODELS - 1 */
 	const struct config *cfg;
 	struct located model;
 	struct io *io;

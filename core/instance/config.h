@@ -123,6 +123,7 @@ struct config {
 	int      metrics_port;                /* 0 = /metrics is on the main port */
 	const char *metrics_key;              /* key that /metrics requires; NULL = open */
 
+	const char *models;                   /* --models: a file with a line for each of several models */
 	const char *config_file;              /* the last --config; NULL = none */
 
 	/* private: memory that the parser allocated; config_free releases it */
@@ -166,6 +167,21 @@ int  config_socket(const struct config *c, char *out, size_t n);
 #define CONFIG_INSTANCE 64
 int  config_replicas(const struct config *c);
 void config_replica(const struct config *c, int i, struct config *out, char name[CONFIG_INSTANCE]);
+
+/* --models: several models behind one address.  The command line of each is *argv with the words of its line
+ * behind it; config_parse() takes it.  free: also after an error. */
+struct config_words { char *name, **argv; int argc; };
+struct config_models {
+	struct config_words model[CONFIG_LIST];
+	int n;
+	/* private */
+	int argc;
+	char **argv, *text;
+	char flag_instance[16], flag_served[24];
+};
+int  config_models_read(struct config_models *m, const char *path, int argc, char **argv, char *err,
+                        size_t errlen);
+void config_models_free(struct config_models *m);
 
 /* The nearest of n names to a misspelt one, or NULL: for "did you mean". */
 const char *config_nearest(const char *wrong, const char *const *name, int n);

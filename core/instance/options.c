@@ -240,6 +240,9 @@ const struct option options[] = {
 	            "marked operator may"),
 	OPT("instance", TEXT, SERVER, D_ | H_, instance, "default",
 	    .help = "the name of this daemon, if several run on one machine"),
+	OPT("models", TEXT, SERVER, H_, models, NULL,
+	    .help = "serve several models: a file with a line for each, its instance's name, MODEL and flags; the "
+	            "`model` of a request chooses"),
 	OPT("socket", TEXT, SERVER, D_ | H_, socket, NULL,
 	    .help = "the socket for clients of the rings; default: by --instance"),
 	OPT("socket-group", TEXT, SERVER, D_, socket_group, NULL,

@@ -49,7 +49,7 @@ static void cpus(void **state)
 		for (int rank = 0; rank < n; rank++) {
 			assert_int_equal(pipe(pipe_fd), 0);
 			if (!fork()) {
-				serve_place(rank, n);
+				serve_place(rank, n, 1);
 				sched_getaffinity(0, sizeof(all), &all);
 				_exit(write(pipe_fd[1], &all, sizeof(all)) != sizeof(all));
 			}

@@ -3,7 +3,8 @@
 
 #define SAME 1e-6                    /* seconds: times that differ by less are equal */
 
-double choose_seconds(const struct choose_load *l, double n_prompt)
+/* Expected seconds until the first token. */
+static double seconds(const struct choose_load *l, double n_prompt)
 {
 	double compute = n_prompt > l->cached ? n_prompt - l->cached : 0;
 	double k = 1 + l->running / 8, line = l->running + l->waiting + 1 - l->max_seqs;
@@ -23,7 +24,7 @@ int choose_best(const struct choose_load *l, int n, double n_prompt, int turn)
 
 		if (!l[i].usable)
 			continue;
-		t = choose_seconds(&l[i], n_prompt);
+		t = seconds(&l[i], n_prompt);
 		if (best >= 0 && (t > least + SAME || (t > least - SAME && l[i].running >= l[best].running)))
 			continue;
 		best = i;

@@ -24,9 +24,6 @@ struct choose_load {
 	double cached;               /* tokens of this prompt */
 };
 
-/* Expected seconds until the first token. */
-double choose_seconds(const struct choose_load *l, double n_prompt);
-
 /* 0 .. n-1; -1: none is usable.  turn: where to begin among equals. */
 int choose_best(const struct choose_load *l, int n, double n_prompt, int turn);
 
