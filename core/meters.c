@@ -1,5 +1,6 @@
 /* meters.c - see meters.h. */
 #include "meters.h"
+#include "rank.h"
 
 #include <stdio.h>
 
@@ -84,6 +85,8 @@ void meters_count(struct meters *m, uint64_t now)
 		stats_observe(st, HIST_STEP_TOKENS, s.last.tokens);
 		st->progress += m->counters->steps - st->count.steps;
 	}
+	if (m->ranks)
+		rank_show(st, m->ranks);
 	meters_show(m);
 	if (!st->ready_ns)
 		st->ready_ns = now;           /* the first step: both axes begin */

@@ -20,6 +20,7 @@ struct meters {
 	struct sched *s;
 	struct kv *kv;
 	struct clients *cl;
+	const struct sr_backend *ranks; /* whose ranks the page shows; NULL: there are none */
 	struct counters *counters;    /* to which the scheduler, the clients, the loop and these meters add */
 
 	struct empty empty;

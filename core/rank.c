@@ -70,6 +70,16 @@ const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, cons
 	                                           .ctx = t->ctx });
 }
 
+void rank_show(struct stats_page *st, const struct sr_backend *b)
+{
+	const struct ranks_view *v;
+	int32_t n = ranks_look(b, &v);
+
+	for (int32_t i = 0; i < n && i < STATS_RANKS; i++)
+		st->rank[i] = (struct stats_rank){ .pid = (uint64_t)v[i].pid, .batches = v[i].done, .late_ns = v[i].late_ns };
+	st->n_ranks = (uint64_t)n;
+}
+
 /* ---- a rank --------------------------------------------------------------------------------------- */
 
 struct rank {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/instance/config.h"
+#include "core/instance/stats.h"
 #include "kernels/backend.h"
 
 /* What the process of a rank is told.  Must outlive the back end. */
@@ -29,6 +30,9 @@ static inline bool rank_wanted(const struct config *c)
 /* The table of a device whose ranks are processes; or NULL and a sentence: this device cannot be divided yet. */
 const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, const struct rank_task *task, char *err,
                                           size_t errlen);
+
+/* What is known of the ranks of such a back end, into the page. */
+void rank_show(struct stats_page *st, const struct sr_backend *b);
 
 /* Was this program started as a rank?  Then rank_main is its main. */
 bool rank_called(int argc, char **argv);

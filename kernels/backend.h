@@ -213,6 +213,7 @@ struct sr_batch {
 	uint64_t begin_ns, end_ns; /* when the device worked on it */
 	uint32_t compute_ns, memory_ns, copy_ns; /* least time that its operations, bytes and copies
 	                              take at the measured roofs; the largest of them bound it */
+	uint32_t ranks_ns;         /* for how long ranks waited for each other; 0: there is one */
 	uint64_t int8_ops, float_ops; /* at least; a multiply-add is two operations; 0: not counted */
 	uint64_t bytes, copied;    /* of device memory, and between the tiers; 0: not counted */
 	uint64_t check;            /* a hash of what all ranks must have computed alike; 0: not computed */

@@ -72,6 +72,8 @@ static const char *const bound_advice[N_BOUND] = {
 	[BOUND_COMPUTE] = "the device's arithmetic: a smaller or more quantized model, or more devices",
 	[BOUND_MEMORY] = "the device's memory bandwidth: more rows per step cost little more time",
 	[BOUND_PCIE] = "copies between host and device memory",
+	[BOUND_RANKS] = "ranks waited for each other: a core of its own for each of their threads, or fewer ranks "
+	                "(--tensor-parallel-size)",
 };
 
 /* ---- what it would be worth -------------------------------------------------------------- */

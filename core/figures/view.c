@@ -180,6 +180,17 @@ static json_t *json_memory(const struct stats_page *p)
 	                 "state_bytes", (json_int_t)p->state_bytes);
 }
 
+/* Of a model divided among processes. */
+static json_t *json_ranks(const struct stats_page *p)
+{
+	json_t *all = json_array();
+
+	for (uint64_t i = 0; i < p->n_ranks && i < STATS_RANKS; i++)
+		json_array_append_new(all, json_pack("{s:I, s:I, s:f}", "pid", (json_int_t)p->rank[i].pid, "batches",
+			(json_int_t)p->rank[i].batches, "late_s", (double)p->rank[i].late_ns / 1e9));
+	return all;
+}
+
 json_t *view_json(const struct view *v, int clients_most)
 {
 	const struct stats_page *p = &v->now->page;
@@ -205,6 +216,8 @@ json_t *view_json(const struct view *v, int clients_most)
 	              "empty_s", empty,
 	              "client", json_clients(v, clients_most), "memory", json_memory(p), "knobs", json_knobs(p)));
 	json_object_set_new(j, "queue_s", three(v->queue));
+	json_object_set_new(j, "ranks", json_ranks(p));
+	json_object_set_new(j, "device_restarts", json_integer((json_int_t)p->count.device_restarts));
 	json_object_update_new(j, json_pack("{s:b, s:f, s:I, s:I, s:I, s:I}", "first", v->first, "uptime_s", p->ready_ns &&
 	              v->now->mark.at_ns > p->ready_ns ? (double)(v->now->mark.at_ns - p->ready_ns) / 1e9 : 0.0,
 	              "steps", (json_int_t)f->n.steps, "requests", (json_int_t)f->ended, "max_model_len",

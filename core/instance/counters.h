@@ -47,6 +47,8 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(refused, .metric = "slipring_refused_total", .help = "Connections and clients refused.") \
 	X(invalid, .metric = "slipring_invalid_total", .help = "Requests refused as invalid by the daemon.") \
 	X(steps, .metric = "slipring_steps_total", .help = "Batches computed.") \
+	X(device_restarts, .metric = "slipring_device_restarts_total", \
+	  .help = "Times that the device was lost and started anew; every request went on.") \
 	X(prefix_waits, .metric = "slipring_prefix_waits_total", \
 	  .help = "Steps that prompts waited for another to compute what they begin with.") \
 	/* of layers that look back at a window only: blocks given back as they left it; prompt tokens that other \

@@ -7,7 +7,8 @@
 /* Why a step added no more rows; what bound the time since the step before. */
 enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
                    WHY_STEP_TIME, WHY_PCIE, WHY_GUIDE, N_WHY };
-enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE, N_BOUND };
+enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE,
+                   BOUND_RANKS, N_BOUND };
 
 static inline const char *sched_why_name(int why)
 {
@@ -19,7 +20,7 @@ static inline const char *sched_why_name(int why)
 
 static inline const char *sched_bound_name(int bound)
 {
-	static const char *const name[N_BOUND] = { "idle", "host", "compute", "bandwidth", "pcie" };
+	static const char *const name[N_BOUND] = { "idle", "host", "compute", "bandwidth", "pcie", "ranks" };
 
 	return bound >= 0 && bound < N_BOUND ? name[bound] : "?";
 }

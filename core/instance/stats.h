@@ -22,11 +22,12 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 10u
+#define STATS_VERSION 12u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
 #define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
+#define STATS_RANKS   16
 #define STATS_KNOBS   8               /* room for enum knob */
 #define STATS_ENDED   4096            /* requests that ended last */
 
@@ -128,6 +129,9 @@ struct stats_page {
 	struct stats_mark minute[STATS_MINUTES];
 	uint64_t n_client;            /* connections so far */
 	struct stats_client client[STATS_CLIENTS];
+
+	uint64_t n_ranks;             /* processes among which the model is divided; 0: the daemon has its device itself */
+	struct stats_rank { uint64_t pid, batches, late_ns; } rank[STATS_RANKS]; /* late: behind the first, summed */
 
 	uint64_t n_ended;             /* end i, from 0 on, lies at ended[i % STATS_ENDED] */
 	struct stats_ended ended[STATS_ENDED];

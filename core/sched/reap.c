@@ -164,6 +164,8 @@ static void measure(struct sched *s, const struct in_flight *f, const struct sr_
 
 static enum sched_bound bound_of(const struct sr_batch *b)
 {
+	if (b->ranks_ns > b->compute_ns && b->ranks_ns > b->memory_ns && b->ranks_ns > b->copy_ns)
+		return BOUND_RANKS;
 	if (b->copy_ns > b->compute_ns && b->copy_ns > b->memory_ns)
 		return BOUND_PCIE;
 	return b->compute_ns > b->memory_ns ? BOUND_COMPUTE : BOUND_MEMORY;

@@ -51,6 +51,7 @@ static void lose_all(struct sched *s)
 	while (s->n_ended)
 		s->ended[s->ended_slot[--s->n_ended]] = false; /* its slots are empty: none needs an END */
 	s->n_due = 0;
+	s->cfg.counters->device_restarts++;
 	kv_forget(s->kv);
 	s->prev_end = 0;
 }

@@ -746,6 +746,7 @@ static void run_batch(struct sr_backend *b)
 	for (int32_t i = 0; i < b->batch.n_cmds; i++)
 		do_command(b, &b->batch.cmd[i]);
 	b->cost = (struct cost){ 0 };
+	b->ranks_ns = 0;
 	while (next_slice(b, &c)) {
 		roof_add(b, b->slice, &b->cost);
 		b->n_active = team_fit(b->team);
@@ -757,6 +758,7 @@ static void run_batch(struct sr_backend *b)
 	b->batch.copied = (uint64_t)b->batch.n_copies * b->kv_block;
 	b->batch.compute_ns = least_ns(b->cost.int8_macs + b->cost.float_macs, b->roof.macs_per_ns);
 	b->batch.memory_ns = least_ns(b->cost.bytes, b->roof.bytes_per_ns);
+	b->batch.ranks_ns = least_ns((double)b->ranks_ns, 1);
 	b->batch.copy_ns = least_ns(2.0 * (double)b->batch.copied, b->roof.bytes_per_ns);
 	finish(b);
 }

@@ -172,6 +172,7 @@ struct sr_backend {
 	int32_t  first[P_LOGITS + 1];/* of several ranks: this one's first column, where it writes */
 	struct rank_part vocab;      /* its rows of the table and the head */
 	size_t   shared_bytes;       /* of places that ranks share */
+	uint64_t ranks_ns;           /* of this batch: waiting for other ranks; thread 0's */
 	uint8_t *tiles[N_FORMS];     /* [SLICE / KERN_TILE] tiles of the widest row; with experts more */
 	int32_t *chosen;             /* [SLICE][top] experts of each token, if threads share the work of routing */
 	float   *chosen_weight;      /* likewise */

@@ -6,6 +6,7 @@
 
 #include "cpu.h"
 #include "kernels/shared.h"
+#include "shmring/clock.h"
 
 static inline unsigned bit(int place)
 {
@@ -31,8 +32,12 @@ static inline void enter(struct dev *d, unsigned reads, unsigned writes)
 static inline void meet_ranks(struct dev *d)
 {
 	meet(d);
-	if (d->i == 0)
+	if (d->i == 0) {
+		uint64_t began = sr_now();
+
 		shared_meet(d->b->lim.shared, d->b->lim.rank);
+		d->b->ranks_ns += sr_now() - began;
+	}
 	meet(d);
 	d->far = 0;
 }

@@ -18,7 +18,7 @@ struct rank_batch {
 	_Alignas(64) int32_t n_copies, n_cmds, n_words, n_rows, n_results, n_ids, n_tokens;
 	_Atomic uint32_t finished;   /* ranks that are done with it */
 	uint64_t begin_ns, end_ns, int8_ops, float_ops, bytes, copied; /* rank 0's */
-	uint32_t compute_ns, memory_ns, copy_ns;
+	uint32_t compute_ns, memory_ns, copy_ns, ranks_ns;
 };
 
 struct rank_word {

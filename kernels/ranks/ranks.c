@@ -477,18 +477,12 @@ static int launch(struct sr_backend *b, int32_t i)
 
 static void note_lateness(struct sr_backend *b, int32_t i)
 {
-	static const uint32_t us[7] = { 10, 30, 100, 300, 1000, 3000, 10000 };
 	uint64_t first = UINT64_MAX;
 
 	for (int r = 0; r < b->world; r++)
 		first = b->page->rank[r].done_ns[i] < first ? b->page->rank[r].done_ns[i] : first;
 	for (int r = 0; r < b->world; r++) {
-		uint64_t late = (b->page->rank[r].done_ns[i] - first) / 1000;
-		int k = 0;
-
-		while (k < 7 && late >= us[k])
-			k++;
-		b->view[r].late[k]++;
+		b->view[r].late_ns += b->page->rank[r].done_ns[i] - first;
 		b->view[r].done = atomic_load_explicit(&b->page->rank[r].done, memory_order_relaxed);
 	}
 }
@@ -504,6 +498,7 @@ static void take_numbers(struct sr_backend *b, int32_t i)
 	to->compute_ns = from->compute_ns;
 	to->memory_ns = from->memory_ns;
 	to->copy_ns = from->copy_ns;
+	to->ranks_ns = from->ranks_ns;
 	to->int8_ops = from->int8_ops;
 	to->float_ops = from->float_ops;
 	to->bytes = from->bytes;
@@ -561,10 +556,9 @@ static uint64_t progress(const struct sr_backend *b)
 	return sum;
 }
 
-int32_t ranks_look(const struct sr_backend *b, struct ranks_view *out, uint32_t *restarts)
+int32_t ranks_look(const struct sr_backend *b, const struct ranks_view **out)
 {
-	memcpy(out, b->view, (size_t)b->world * sizeof(*out));
-	*restarts = b->restarts;
+	*out = b->view;
 	return b->world;
 }
 

@@ -47,9 +47,9 @@ const struct sr_backend_ops *ranks_over(const struct ranks_setting *how);
 struct ranks_view {
 	int32_t  pid;
 	uint32_t done;               /* batches since it was started */
-	uint64_t late[8];            /* batches by how late it was behind the first rank: under 10 us, 30, 100, .. */
+	uint64_t late_ns;            /* behind the first rank, over all batches */
 };
-int32_t ranks_look(const struct sr_backend *b, struct ranks_view *out, uint32_t *restarts);
+int32_t ranks_look(const struct sr_backend *b, const struct ranks_view **out);
 
 /* In a rank's process: open the device and serve until core is gone.  open() is called with this rank's limits and
  * reports the bytes read to *loaded.  Returns an exit code. */

@@ -76,6 +76,7 @@ static void finish_one(struct server *s, int32_t i)
 		to->compute_ns = from->compute_ns;
 		to->memory_ns = from->memory_ns;
 		to->copy_ns = from->copy_ns;
+		to->ranks_ns = from->ranks_ns;
 		to->int8_ops = from->int8_ops;
 		to->float_ops = from->float_ops;
 		to->bytes = from->bytes;

@@ -5,6 +5,7 @@ digit of their log-probabilities, also when a rank is killed or stopped while th
     e2e_ranks.py BUILD            a tiny model of random weights
     e2e_ranks.py BUILD default    the default model, 100 streams (make ranks)
 """
+import re
 from harness import *
 
 DEFAULT = len(sys.argv) > 2 and sys.argv[2] == "default"
@@ -88,6 +89,23 @@ def harmed(p, want):
     same(ask_all(p, lambda a: kill(a, 0, signal.SIGSTOP, "hangs: no sign of life for 2000 ms")), want, "a rank hangs")
     check(p.log("slipringd").count("ranks are back after") == 2, "twice they are back")
     check(p.ask("GET", "/health")[0] == 200, "/health is 200")
+    shown(p)
+
+
+def shown(p):
+    """What operators see of it."""
+    time.sleep(0.15)                                 # /metrics is written ten times a second
+    metrics = p.ask("GET", "/metrics")[2]
+    check(re.search(r"^slipring_device_restarts_total{.*} 2(\.0)?$", metrics, re.M), "two restarts are counted")
+    for r in range(RANKS):
+        check(re.search(rf'^slipring_rank_late_seconds_total{{.*rank="{r}".*}} [0-9.e-]+$', metrics, re.M),
+              f"rank {r} is in the metrics")
+    bound = float(re.search(r'^slipring_bound_seconds_total{.*bound="ranks".*} (\S+)$', metrics, re.M)[1])
+    check(bound > 0, f"ranks waited for each other: {bound}")
+    top = json.loads(subprocess.run([os.path.join(BUILD, "slipring"), "top", "--json", "--once"], capture_output=True,
+                                    env=p.env, text=True, timeout=20).stdout)
+    check({r["pid"] for r in top["ranks"]} == set(ranks(p).values()), f"top shows them: {top['ranks']}")
+    check(all(r["batches"] > 0 for r in top["ranks"]) and top["device_restarts"] == 2, "and what they did")
 
 
 def given_up(p):

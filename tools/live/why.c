@@ -40,7 +40,8 @@ static int why_usage(FILE *to)
 	        "                   kv         no KV block        order   the first in the queue does not fit\n"
 	        "                   ring_out   a slow reader      pcie    blocks being copied from the host\n"
 	        "                   step_time  step-target-ms\n"
-	        "what bound it:     idle, host (the device waited for the daemon), compute, bandwidth, pcie\n");
+	        "what bound it:     idle, host (the device waited for the daemon), compute, bandwidth, pcie,\n"
+	        "                   ranks (they waited for each other)\n");
 	return to == stdout ? 0 : 2;
 }
 

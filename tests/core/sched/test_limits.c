@@ -118,7 +118,7 @@ static void prefixes_from_the_host(void)
 
 static void slow_device(void) { sr_null_pace(100, 0); }   /* 100 steps of ours */
 
-static struct { uint32_t compute, memory, copy; } roofs;
+static struct { uint32_t compute, memory, copy, ranks; } roofs;
 
 static int poll_with_roofs(struct sr_backend *b, int32_t i)
 {
@@ -128,6 +128,7 @@ static int poll_with_roofs(struct sr_backend *b, int32_t i)
 	t->compute_ns = roofs.compute;
 	t->memory_ns = roofs.memory;
 	t->copy_ns = roofs.copy;
+	t->ranks_ns = roofs.ranks;
 	t->int8_ops = 1, t->float_ops = 2, t->bytes = 3, t->copied = 4;
 	return r;
 }
@@ -138,22 +139,23 @@ static const struct load {
 	void (*shape)(void);          /* limits and knobs, before it is opened */
 	void (*feed)(void);           /* before each step */
 	int warm;                     /* steps that do not count yet */
-	uint32_t compute, memory, copy; /* the device's roofs; all 0: its own */
+	uint32_t compute, memory, copy, ranks; /* the device's roofs, and waits; all 0: its own */
 } loads[] = {
-	{ "nothing to do",          WHY_EMPTY, BOUND_IDLE, nothing, nothing, 1, 0, 0, 0 },
-	{ "all in the batch",       WHY_EMPTY, -1, nothing, prefixes_from_the_host, 1, 0, 0, 0 },
-	{ "max-num-seqs",           WHY_SEQS, -1, few_seqs, many_answers, 5, 0, 0, 0 },
-	{ "max-num-batched-tokens", WHY_TOKENS, -1, few_tokens, many_prompts, 5, 0, 0, 0 },
-	{ "no block",               WHY_KV, -1, few_blocks, long_answers, 5, 0, 0, 0 },
-	{ "does not fit",           WHY_ORDER, -1, half_the_blocks, a_wide_one, 5, 0, 0, 0 },
-	{ "slow reader",            WHY_RING_OUT, -1, small_ring, not_read, 20, 0, 0, 0 },
-	{ "no guide",               WHY_GUIDE, -1, masks, not_guided, 20, 0, 0, 0 },
-	{ "step time",              WHY_STEP_TIME, -1, short_steps, prompts_beside_answers, 200, 0, 0, 0 },
-	{ "blocks on the way",      WHY_PCIE, -1, two_tiers, prefixes_from_the_host, 200, 0, 0, 0 },
-	{ "we are slower",          -1, BOUND_HOST, nothing, many_answers, 5, 0, 0, 0 },
-	{ "arithmetic",             -1, BOUND_COMPUTE, slow_device, many_answers, 200, 90, 50, 0 },
-	{ "bandwidth",              -1, BOUND_MEMORY, slow_device, many_answers, 200, 50, 90, 0 },
-	{ "copies",                 -1, BOUND_PCIE, slow_device, many_answers, 200, 50, 50, 90 },
+	{ "nothing to do",          WHY_EMPTY, BOUND_IDLE, nothing, nothing, 1, 0, 0, 0, 0 },
+	{ "all in the batch",       WHY_EMPTY, -1, nothing, prefixes_from_the_host, 1, 0, 0, 0, 0 },
+	{ "max-num-seqs",           WHY_SEQS, -1, few_seqs, many_answers, 5, 0, 0, 0, 0 },
+	{ "max-num-batched-tokens", WHY_TOKENS, -1, few_tokens, many_prompts, 5, 0, 0, 0, 0 },
+	{ "no block",               WHY_KV, -1, few_blocks, long_answers, 5, 0, 0, 0, 0 },
+	{ "does not fit",           WHY_ORDER, -1, half_the_blocks, a_wide_one, 5, 0, 0, 0, 0 },
+	{ "slow reader",            WHY_RING_OUT, -1, small_ring, not_read, 20, 0, 0, 0, 0 },
+	{ "no guide",               WHY_GUIDE, -1, masks, not_guided, 20, 0, 0, 0, 0 },
+	{ "step time",              WHY_STEP_TIME, -1, short_steps, prompts_beside_answers, 200, 0, 0, 0, 0 },
+	{ "blocks on the way",      WHY_PCIE, -1, two_tiers, prefixes_from_the_host, 200, 0, 0, 0, 0 },
+	{ "we are slower",          -1, BOUND_HOST, nothing, many_answers, 5, 0, 0, 0, 0 },
+	{ "arithmetic",             -1, BOUND_COMPUTE, slow_device, many_answers, 200, 90, 50, 0, 0 },
+	{ "bandwidth",              -1, BOUND_MEMORY, slow_device, many_answers, 200, 50, 90, 0, 0 },
+	{ "copies",                 -1, BOUND_PCIE, slow_device, many_answers, 200, 50, 50, 90, 0 },
+	{ "ranks",                  -1, BOUND_RANKS, slow_device, many_answers, 200, 50, 50, 80, 90 },
 };
 
 static void check_share(const struct load *l, const char *axis, const uint64_t *ns, const uint64_t *before,
@@ -185,7 +187,7 @@ static void test_loads(void **state)
 		set_up();
 		l->shape();
 		assert_int_equal(try_open(), 0);
-		roofs.compute = l->compute, roofs.memory = l->memory, roofs.copy = l->copy;
+		roofs.compute = l->compute, roofs.memory = l->memory, roofs.copy = l->copy, roofs.ranks = l->ranks;
 		if (l->compute | l->memory | l->copy)
 			w.ops.poll = poll_with_roofs;
 		for (int i = 0; i < l->warm; i++) {
