@@ -9,6 +9,7 @@
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
+#	make replicas, sim-route, bench-choose    several daemons behind one address
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -383,6 +384,19 @@ OVERLOAD_S ?= 30
 .PHONY: restart-test spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
+
+# Which daemon serves a request: five simulated loads in full length; and what knowing costs.
+.PHONY: sim-route bench-choose replicas
+sim-route: $(BUILD)/tests/test_route
+	ROUTE_SECONDS=400 $<
+
+bench-choose: $(BUILD)/tests/bench_choose
+	$<
+
+# 1,000 streams over two replicas of the default model, one killed, then both restarted: none lost, none changed.
+STREAMS ?= 1000
+replicas: $(addprefix $(BUILD)/,$(PROGRAMS))
+	tests/e2e/replicas.py $(BUILD) $(STREAMS)
 
 sim: $(BUILD)/tests/test_sim
 	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<
