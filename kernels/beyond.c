@@ -20,7 +20,8 @@ static unsigned of_layer(const struct sr_layer *y)
 	return (y->norm1.type == SR_NONE || (y->norm2.type == SR_NONE && !y->parallel) ? SR_HAS_NO_NORM : 0u) |
 	       (y->parallel ? SR_HAS_PARALLEL : 0u) | (y->kv_back ? SR_HAS_SHARED_KV : 0u) |
 	       (y->sinks.type != SR_NONE ? SR_HAS_SINKS : 0u) | (y->ffn == SR_PLAIN ? SR_HAS_PLAIN_FFN : 0u) |
-	       (y->ffn == SR_EXPERTS ? SR_HAS_EXPERTS : 0u) | (y->mixer == SR_DELTA ? SR_HAS_STATE : 0u) |
+	       (y->ffn == SR_EXPERTS ? SR_HAS_EXPERTS : 0u) | (y->ffn == SR_BESIDE ? SR_HAS_EXPERTS | SR_HAS_BESIDE : 0u) |
+	       (y->out_scale.type != SR_NONE ? SR_HAS_OUT_SCALE : 0u) | (y->mixer == SR_DELTA ? SR_HAS_STATE : 0u) |
 	       (y->gate_bias.type != SR_NONE || y->up_bias.type != SR_NONE || y->down_bias.type != SR_NONE
 	        ? SR_HAS_FFN_BIAS : 0u);
 }
@@ -32,8 +33,12 @@ unsigned sr_beyond(const struct sr_model *m)
 	               (m->act > SR_GELU_TANH ? SR_HAS_OTHER_ACT : 0u) | (m->norm_after ? SR_HAS_NORM_AFTER : 0u) |
 	               (m->positions.type != SR_NONE ? SR_HAS_POSITIONS : 0u);
 
-	for (int32_t i = 0; i < m->n_kinds; i++)
+	has |= m->inputs ? SR_HAS_INPUTS : 0u;
+	for (int32_t i = 0; i < m->n_kinds; i++) {
 		has |= of_kind(&m->kind[i]);
+		if (!sr_same_heads(&m->kind[0], &m->kind[i]))
+			has |= SR_HAS_WIDTHS;
+	}
 	for (int32_t l = 0; l < m->n_layers; l++)
 		has |= of_layer(&m->layer[l]);
 	return has;
@@ -50,6 +55,8 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"gelu_tanh", "biases of the feed-forward part", "rope with a factor for each frequency",
 		"layers without rope", "experts", "norms behind the sums", "learned positions", "a gate on what is attended",
 		"layers with a state instead of keys and values (the gated delta rule)", "latent keys and values",
+		"heads of other sizes in some layers", "experts beside a feed-forward part", "inputs for each layer",
+		"a scale of what a layer makes",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

@@ -152,6 +152,7 @@ enum sr_ffn {
 	SR_GATED,              /* down(act(gate) * up) */
 	SR_PLAIN,              /* down(act(up)) */
 	SR_EXPERTS,            /* SR_GATED by the experts that the router chose, and by a shared one */
+	SR_BESIDE,             /* SR_GATED, and beside it experts with norms of their own (Gemma 4): below */
 };
 
 /* How a router's logits become the scores of experts. */
@@ -202,7 +203,13 @@ struct sr_layer {
 	struct sr_tensor expert_gate, expert_up, expert_down; /* of count n: [d_ff][D], .., [D][d_ff] */
 	struct sr_tensor expert_gate_bias, expert_up_bias, expert_down_bias; /* of count n: [1][d_ff], .. */
 	struct sr_tensor shared_gate, shared_up, shared_down;
+	/* SR_BESIDE: norm(mlp(norm2 x); mlp_post) + norm(experts(expert_norm x); expert_post); the router reads
+	 * router_norm x, and weights of experts are multiplied by expert_scale [1][n] in the end */
+	struct sr_tensor router_norm, expert_norm, expert_post, mlp_post, expert_scale;
 	struct sr_tensor shared_mix;                     /* [1][D]: its output times sigmoid(shared_mix . y) */
+	/* At the end of the layer, with `in` the part of the token's inputs that is the layer's (sr_model.inputs):
+	 * x += norm(in_up (act(in_down x) * in); in_post), then x *= out_scale [1][1] */
+	struct sr_tensor in_down, in_up, in_post, out_scale;
 	float   k_scale, v_scale; /* of keys, values in an FP8 cache: what is stored times it; 0 = 1 */
 };
 
@@ -225,6 +232,10 @@ struct sr_model {
 	struct sr_attn kind[SR_KINDS];
 	struct sr_experts experts;           /* of layers with SR_EXPERTS */
 	struct sr_delta delta;               /* of layers with SR_DELTA */
+	/* A layer's own input of each token, `inputs` wide; 0: none.  With x the embedding, for layer l
+	 * (norm(in_proj x / sqrt(D); in_norm) + sqrt(inputs) in_embed[id])[l] / sqrt(2) */
+	int32_t inputs;
+	struct sr_tensor in_embed, in_proj, in_norm; /* [V][n_layers * inputs], [n_layers * inputs][D], [1][inputs] */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
 	struct sr_tensor positions, types;   /* [context][D], [..][D]: added to embed, of types the first (BERT) */
 	struct sr_layer *layer;              /* [n_layers] */
@@ -241,6 +252,12 @@ static inline int has_kv(const struct sr_model *m, int32_t layer)
 	return m->layer[layer].mixer == SR_ATTEND && !m->layer[layer].kv_back;
 }
 
+/* As many heads, of the same widths. */
+static inline int sr_same_heads(const struct sr_attn *a, const struct sr_attn *b)
+{
+	return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim;
+}
+
 /* The layer whose cache a layer reads: itself, mostly. */
 static inline int32_t kv_of(const struct sr_model *m, int32_t layer)
 {
@@ -255,7 +272,8 @@ enum sr_beyond {
 	SR_HAS_HEAT = 1 << 12, SR_HAS_SHARED_KV = 1 << 13, SR_HAS_PLAIN_FFN = 1 << 14, SR_HAS_OTHER_ACT = 1 << 15,
 	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
 	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21, SR_HAS_GATE = 1 << 22, SR_HAS_STATE = 1 << 23,
-	SR_HAS_LATENT = 1 << 24,
+	SR_HAS_LATENT = 1 << 24, SR_HAS_WIDTHS = 1 << 25, SR_HAS_BESIDE = 1 << 26, SR_HAS_INPUTS = 1 << 27,
+	SR_HAS_OUT_SCALE = 1 << 28,
 };
 unsigned sr_beyond(const struct sr_model *m);
 

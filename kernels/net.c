@@ -123,6 +123,21 @@ static void add_experts(struct loading *ld, struct net_layer *w, const struct sr
 	add_tensor(ld, w ? &w->post2 : NULL, &y->post2);
 }
 
+/* Experts beside a feed-forward part */
+static void add_beside(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
+{
+	const struct sr_tensor *gu[] = { &y->expert_gate, &y->expert_up };
+
+	add_tensor(ld, w ? &w->mlp_post : NULL, &y->mlp_post);
+	add_tensor(ld, w ? &w->router_norm : NULL, &y->router_norm);
+	add_tensor(ld, w ? &w->router : NULL, &y->router);
+	add_tensor(ld, w ? &w->expert_scale : NULL, &y->expert_scale);
+	add_tensor(ld, w ? &w->expert_norm : NULL, &y->expert_norm);
+	add_stacked(ld, w ? &w->expert_gu : NULL, gu, NULL, 2);
+	add_tensor(ld, w ? &w->expert_down : NULL, &y->expert_down);
+	add_tensor(ld, w ? &w->expert_post : NULL, &y->expert_post);
+}
+
 static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_layer *y)
 {
 	switch ((enum sr_mixer)y->mixer) {
@@ -144,7 +159,15 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 	case SR_EXPERTS:
 		add_experts(ld, w, y);
 		break;
+	case SR_BESIDE:
+		add_ffn(ld, w, y);
+		add_beside(ld, w, y);
+		break;
 	}
+	add_tensor(ld, w ? &w->in_down : NULL, &y->in_down);
+	add_tensor(ld, w ? &w->in_up : NULL, &y->in_up);
+	add_tensor(ld, w ? &w->in_post : NULL, &y->in_post);
+	add_tensor(ld, w ? &w->out_scale : NULL, &y->out_scale);
 }
 
 int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
@@ -163,6 +186,9 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 	add_tensor(&ld, n ? &n->embed : NULL, &m->embed);
 	add_tensor(&ld, n ? &n->positions : NULL, &m->positions);
 	add_tensor(&ld, n ? &n->types : NULL, &m->types);
+	add_tensor(&ld, n ? &n->in_embed : NULL, &m->in_embed);
+	add_tensor(&ld, n ? &n->in_proj : NULL, &m->in_proj);
+	add_tensor(&ld, n ? &n->in_norm : NULL, &m->in_norm);
 	for (int l = 0; l < m->n_layers; l++)
 		add_layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
 	add_with_bias(&ld, n ? &n->norm : NULL, &m->norm, &m->norm_bias);

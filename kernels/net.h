@@ -21,11 +21,14 @@ struct net_layer {
 	struct weight *norm2, *gu, *down, *post2;          /* the feed-forward's: SR_GATED, SR_PLAIN */
 	struct weight *router, *choice_bias, *shared_mix;  /* SR_EXPERTS; gu and down are the shared one's */
 	struct weight *expert_gu, *expert_down;
+	struct weight *router_norm, *expert_norm, *expert_post, *mlp_post, *expert_scale; /* SR_BESIDE */
+	struct weight *in_down, *in_up, *in_post, *out_scale;
 };
 
 struct net {
 	const struct sr_model *m;
 	struct weight *embed, *norm, *head;
+	struct weight *in_embed, *in_proj, *in_norm;       /* inputs for each layer */
 	struct weight *positions, *types;                  /* added to embed: by position; the first row */
 	int32_t ranks;              /* 1: each place that a product reads is gathered from several ranks first; 0: one rank */
 	struct net_layer *layer;    /* [n_layers] */

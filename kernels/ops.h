@@ -9,6 +9,7 @@
  *          QKV is [H+2G+H][E] where attention has a gate.  With SR_DELTA QKV is q, k, v, z, b, a
  *          (struct sr_delta) one after the other, and A is [v_heads][v_dim].
  *          Latent keys: LATENT [q_rank + E], HEADS [H] queries before k_b, values after v_b; A is [H][latent].
+ *          With inputs for each layer: INPUTS [n_layers * inputs].  With experts beside: SIDE [D].
  *          With experts: SCORES [experts] f32; GU [2F] and ACT [F] of each expert that a token has, and
  *          OUT [D] likewise.  Those rows are in an order of the back end's, which route() decides.
  * Letters  in comments and inner loops: T new tokens of the batch, R its results, D d_model,
@@ -37,7 +38,8 @@ struct weight;  /* the back end's own: a packed matrix with its bias, or a vecto
 /* The vectors of SR_DELTA. */
 struct recur_weights { const struct weight *conv, *rate, *dt, *norm; };
 
-enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LATENT, P_HEADS, P_LOGITS };
+enum place { P_X, P_Y, P_Z, P_QKV, P_A, P_GU, P_ACT, P_SCORES, P_OUT, P_LATENT, P_HEADS, P_INPUTS, P_SIDE,
+             P_LOGITS };
 
 struct ops {
 	/* n tensors stacked along N, each with a bias or NULL: one weight, whose bytes the back end reads
@@ -81,6 +83,17 @@ struct ops {
 
 	/* The first elements of the rows of a place, as many as w has: their norm (SR_RMS), in place */
 	void (*norm)(struct dev *, enum place, const struct weight *w, float eps, int T);
+
+	/* y += x, both [D]; X *= w[0] */
+	void (*sum)(struct dev *, enum place y, enum place x, int T);
+	void (*scale)(struct dev *, const struct weight *w, int T);
+
+	/* INPUTS of all layers, where each is what in_proj made of X: sr_model.inputs.  w: in_norm */
+	void (*inputs)(struct dev *, const struct weight *table, const struct weight *w, int width, float eps, int T);
+	/* ACT = act(GU[0..width)) * the part of INPUTS that is layer l's */
+	void (*input_mul)(struct dev *, int l, enum sr_act, int width, int T);
+	/* The weight of each expert that route() chose, times w[expert] */
+	void (*weigh)(struct dev *, const struct weight *w, int T);
 
 	/* A small matrix for each head, w of count H: row t of y has from h * y_step on w_h times what row t of x
 	 * has from h * x_step on */

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "refuse.h"
 #include "shape.h"
@@ -101,9 +102,25 @@ int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struc
 	return most;
 }
 
-static bool same_heads(const struct sr_attn *a, const struct sr_attn *b)
+int64_t shape_kv_most(const struct sr_model *m, const struct sr_limits *l)
 {
-	return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim;
+	int64_t sum[SR_GROUPS_MAX] = { 0 }, most = 0;
+	struct kv_place *place = calloc((size_t)m->n_layers + 1, sizeof(*place));
+
+	if (!place || shape_groups(place, m, l) < 0) {
+		free(place);
+		return -1;
+	}
+	for (int32_t i = 0; i < m->n_layers; i++) {
+		const struct sr_attn *kind = kind_of(m, i);
+
+		if (m->layer[i].mixer == SR_DELTA || m->layer[i].kv_back)
+			continue;
+		sum[place[i].group] += (int64_t)kind->n_kv_heads * shape_kv(kind);
+		most = sum[place[i].group] > most ? sum[place[i].group] : most;
+	}
+	free(place);
+	return most;
 }
 
 int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int32_t world, char *err,
@@ -114,12 +131,14 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	const struct sr_delta *a = &m->delta;
 	int32_t D = m->d_model, qkv = 0, attended = 0, latent = 0, heads = 0, ff = 0, least = INT32_MAX;
 
+	bool beside = false;
+
 	assert(world >= 1 && rank >= 0 && rank < world);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		const struct sr_attn *kind = &m->kind[i];
 		struct rank_part *q = &out->kind[i].heads, *kv = &out->kind[i].kv_heads;
 
-		if (!same_heads(kind, first))
+		if (world > 1 && !sr_same_heads(kind, first))
 			return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d in some layers, "
 				"%d, %d and %d in others: they must be the same in all", first->n_heads,
 				first->n_kv_heads, first->head_dim, kind->n_heads, kind->n_kv_heads, kind->head_dim);
@@ -143,6 +162,7 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 
 		least = p.n < least ? p.n : least;
 		ff = larger(ff, p.n);
+		beside |= m->layer[l].ffn == SR_BESIDE;
 	}
 	out->vocab = shape_deal(m->n_vocab, SHAPE_ROWS, rank, world);
 	if (out->vocab.n < 1 || least < 1)
@@ -151,12 +171,14 @@ int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int
 	out->width[P_X] = out->width[P_Y] = out->width[P_Z] = D;
 	out->width[P_QKV] = qkv;
 	out->width[P_A] = attended;
-	out->width[P_ACT] = larger(ff, x->top * x->d_ff);
+	out->width[P_ACT] = larger(larger(ff, m->inputs), x->top * x->d_ff);
 	out->width[P_GU] = 2 * out->width[P_ACT];
 	out->width[P_SCORES] = x->n;
 	out->width[P_OUT] = x->top * D;
 	out->width[P_LATENT] = latent;
 	out->width[P_HEADS] = heads;
+	out->width[P_INPUTS] = m->n_layers * m->inputs;
+	out->width[P_SIDE] = beside ? D : 0;
 	out->width[P_LOGITS] = m->n_vocab; /* all of them, on every rank: each draws the same token */
 	out->inputs = larger(larger(D, larger(attended, ff)), larger(latent, heads));
 	out->outputs = larger(larger(D, out->vocab.n), larger(larger(qkv, heads), 2 * ff));

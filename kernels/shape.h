@@ -53,6 +53,9 @@ static inline int32_t shape_kv(const struct sr_attn *kind)
  * group has no layer. */
 int32_t shape_groups(struct kv_place *out, const struct sr_model *m, const struct sr_limits *l);
 
+/* Elements of a token in the largest group, each KV head of each layer; or -1: as shape_groups(). */
+int64_t shape_kv_most(const struct sr_model *m, const struct sr_limits *l);
+
 /* The part of n things that a rank has, in whole units; the last unit may be short. */
 struct rank_part shape_deal(int32_t n, int32_t unit, int32_t rank, int32_t world);
 
@@ -64,8 +67,8 @@ void shape_heads(const struct sr_attn *kind, int32_t rank, int32_t world, struct
 /* Columns of n outputs: of gate and up, of an expert's, of o and down. */
 struct rank_part shape_columns(int32_t n, int32_t rank, int32_t world);
 
-/* 0, or -ENOTSUP and a line in err: kinds of attention with other heads than the first kind, because
- * KV blocks have one size for all layers; or so many ranks that this one would hold nothing. */
+/* 0, or -ENOTSUP and a line in err: of several ranks, kinds of attention with other heads than the first kind;
+ * or so many ranks that this one would hold nothing. */
 int shape_of(struct rank_shape *out, const struct sr_model *m, int32_t rank, int32_t world, char *err,
              size_t errlen);
 

@@ -28,7 +28,8 @@ static uint64_t stored_bytes(const struct sr_tensor *t)
 
 void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
 {
-	const struct sr_tensor *end[] = { &m->norm, &m->norm_bias, &m->head };
+	const struct sr_tensor *end[] = { &m->norm, &m->norm_bias, &m->head, &m->in_embed, &m->in_proj,
+	                                  &m->in_norm };
 
 	fn(&m->embed, ctx);
 	for (int32_t l = 0; l < m->n_layers; l++) {
@@ -41,6 +42,8 @@ void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tenso
 			&y->expert_down, &y->expert_down_bias, &y->shared_gate, &y->shared_up, &y->shared_down,
 			&y->shared_mix, &y->post2, &y->o_gate, &y->beta, &y->alpha, &y->conv, &y->rate, &y->dt,
 			&y->o_norm, &y->q_a, &y->q_a_norm, &y->kv_a, &y->kv_a_norm, &y->k_b, &y->v_b,
+			&y->router_norm, &y->expert_norm, &y->expert_post, &y->mlp_post, &y->expert_scale, &y->in_down,
+			&y->in_up, &y->in_post, &y->out_scale,
 		};
 
 		for (unsigned i = 0; i < sizeof(t) / sizeof(*t); i++)
@@ -59,7 +62,7 @@ static void add_read(const struct sr_tensor *t, void *ctx)
 	struct reading *r = ctx;
 	uint64_t bytes = stored_bytes(t);
 
-	if (t == &r->m->embed && r->m->head.type != SR_NONE)
+	if ((t == &r->m->embed && r->m->head.type != SR_NONE) || t == &r->m->in_embed)
 		bytes /= (uint64_t)(t->n > 0 ? t->n : 1);
 	if (is_expert(t))
 		bytes = bytes / (uint64_t)t->count * (uint64_t)r->m->experts.top;

@@ -47,6 +47,10 @@ static const struct expert_names
 	mistral4 = { .router = "mlp.gate.weight", ONE_BY_ONE, ALL_IN_ONE, .layout = LAYOUT_HALVES,
 	             .shared = "mlp.shared_experts." };
 
+static const struct expert_names
+	gemma4 = { .router = "router.proj.weight", .layout = LAYOUT_HALVES, .gate_up = "experts.gate_up_proj",
+	           .all_down = "experts.down_proj" };
+
 const struct model_experts
 	experts_llama = { SR_SCORE_SOFTMAX, X_OPTIONAL | X_RENORM, &mixtral },
 	experts_mixtral = { SR_SCORE_SOFTMAX, X_RENORM, &mixtral },
@@ -58,6 +62,7 @@ const struct model_experts
 	experts_minimax = { SR_SCORE_SIGMOID, X_RENORM | X_CHOICE, &minimax },
 	experts_granite = { SR_SCORE_CHOSEN, 0, &granite },
 	experts_ernie = { SR_SCORE_SOFTMAX, X_RENORM | X_CHOICE | X_SHARED, &ernie },
+	experts_gemma4 = { SR_SCORE_SOFTMAX, X_RENORM, &gemma4 },
 	experts_llama4 = { SR_SCORE_SIGMOID, X_SHARED | X_BEFORE, &llama4 },
 	experts_deepseek = { SR_SCORE_SIGMOID, X_SCALED | X_GROUPS | X_CHOICE | X_SHARED | X_METHOD, &glm },
 	experts_deepseek2 = { SR_SCORE_SOFTMAX, X_SCALED | X_GROUPS | X_CHOICE | X_SHARED | X_METHOD, &glm },
@@ -95,7 +100,7 @@ static int one_of(struct opening *o, const char *gguf, const char *const *hf, in
 static int read_count(struct opening *o)
 {
 	static const char *const n[] = { "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL };
-	static const char *const top[] = { "num_experts_per_tok", "experts_per_token", "moe_k", NULL };
+	static const char *const top[] = { "num_experts_per_tok", "experts_per_token", "moe_k", "top_k_experts", NULL };
 	struct sr_experts *x = &o->m->experts;
 	int rc;
 
@@ -267,11 +272,23 @@ static int choose_layers(struct opening *o, int32_t *first_with)
 			dense |= json_integer_value(json_array_get(but, i)) == l;
 		if (dense)
 			continue;
-		o->m->layer[l].ffn = SR_EXPERTS;
+		o->m->layer[l].ffn = o->has & GEMMA4 ? SR_BESIDE : SR_EXPERTS;
 		if (!n++)
 			*first_with = l;
 	}
 	return n ? 0 : model_fail(o, -EINVAL, "no layer has experts, although there are %d", o->m->experts.n);
+}
+
+/* Gemma 4 has experts in all layers or in none, beside another feed-forward part. */
+static bool gemma4_has(struct opening *o)
+{
+	const struct setting block = { "", "enable_moe_block" };
+	int32_t n = 0;
+	bool on = false;
+
+	if (o->config)
+		return model_bool(o, block, &on) == 0 && on;
+	return model_int(o, (struct setting){ "expert_count", "" }, 0, EXPERTS_MAX, &n) == 0 && n > 0;
 }
 
 int model_experts(struct opening *o)
@@ -281,7 +298,7 @@ int model_experts(struct opening *o)
 	int32_t first = 0;
 	int rc;
 
-	if (!e || (e->has & X_OPTIONAL && o->config))
+	if (!e || (e->has & X_OPTIONAL && o->config) || (o->has & GEMMA4 && !gemma4_has(o)))
 		return 0;
 	if ((rc = read_count(o)) != 0 || !x->n || (rc = read_weights(o)) != 0 || (rc = read_groups(o)) != 0 ||
 	    (rc = choose_layers(o, &first)) != 0)
@@ -314,7 +331,10 @@ static void name_it(const struct opening *o, const struct wanted *w, int e, char
 {
 	char own[96];
 
-	snprintf(own, sizeof(own), o->config ? "%slayers.%d." : "%sblk.%d.", o->config ? o->prefix : "", w->l);
+	if (w->l < 0)
+		snprintf(own, sizeof(own), "%s", o->config ? o->prefix : "");
+	else
+		snprintf(own, sizeof(own), o->config ? "%slayers.%d." : "%sblk.%d.", o->config ? o->prefix : "", w->l);
 	snprintf(name, n, "%s", own);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -399,6 +419,14 @@ static int take_one(struct opening *o, const struct wanted *w)
 	else
 		rc = check_dims(o, name, &f, dim, 3);
 	return rc ? rc : begin(o, w, name, &f);
+}
+
+int model_take_one(struct opening *o, struct sr_tensor *t, int32_t l, int32_t n, int32_t k, const char *gguf,
+                   const char *hf)
+{
+	const struct wanted w = { t, l, n, k, 1, gguf, hf };
+
+	return take_one(o, &w);
 }
 
 /* Memory for where each expert's part lies. */

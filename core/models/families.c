@@ -364,6 +364,10 @@ static const char gemma[] = "{" GEMMA_DEFAULTS "\"hidden_act\":\"gelu_pytorch_ta
 	deepseek[] = "{\"norm_topk_prob\":true,\"topk_method\":\"noaux_tc\"}",
 	deepseek2[] = "{\"topk_method\":\"greedy\"}",
 	mistral4[] = "{\"norm_topk_prob\":true}",
+	gemma4[] = "{\"tie_word_embeddings\":true,\"head_dim\":256,\"rms_norm_eps\":1e-6,\"sliding_window\":512,"
+		"\"global_head_dim\":512,\"hidden_size_per_layer_input\":256,\"num_attention_heads\":8,"
+		"\"num_key_value_heads\":4,\"max_position_embeddings\":131072,\"vocab_size\":262144,"
+		"\"vocab_size_per_layer_input\":262144}",
 	llama4[] = "{\"interleave_moe_layer_step\":1,\"use_qk_norm\":true,\"attn_temperature_tuning\":true,"
 		"\"head_dim\":128}",
 	qwen3_next[] = "{\"head_dim\":256,\"linear_conv_kernel_dim\":4,\"linear_key_head_dim\":128,"
@@ -386,6 +390,9 @@ const struct model_family model_families[] = {
 	{ .class = "Gemma3ForCausalLM", .type = "gemma3_text", .gguf = "gemma3",
 	  .has = UNTIED | LESS_ONE | POST_NORM | QK_NORM, .windows = WINDOW_SOME, .full_each = 6, .act = SR_GELU_TANH,
 	  .act_key = "hidden_activation", .defaults = gemma3, .read = read_gemma3 },
+	{ .class = "Gemma4ForCausalLM", .type = "gemma4_text", .gguf = "gemma4",
+	  .has = UNTIED | POST_NORM | QK_NORM | GEMMA4, .windows = WINDOW_SOME, .full_each = 6, .act = SR_GELU_TANH,
+	  .act_key = "hidden_activation", .defaults = gemma4, .experts = &experts_gemma4, .read = model_gemma4_settings },
 	{ .class = "Phi3ForCausalLM", .type = "phi3", .gguf = "phi3", .has = UNTIED | FUSED_QKV | FUSED_UP,
 	  .windows = WINDOW_ALL, .partial = 1 },
 	{ .class = "Olmo2ForCausalLM", .type = "olmo2", .gguf = "olmo2",

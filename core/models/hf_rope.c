@@ -233,6 +233,8 @@ static int one_rope(struct opening *o, const struct part *p, struct sr_rope *r)
 		return hf_longrope(o, p, r);
 	if (strcmp(type, "dynamic") == 0)
 		return hf_dynamic(o, p, r);
+	if (strcmp(type, "proportional") == 0 && o->family->has & GEMMA4)
+		return 0;                          /* models/gemma4.c reads the rest */
 	if (strcmp(type, "linear") == 0) {
 		r->kind = SR_ROPE_LINEAR;
 	} else if (strcmp(type, "llama3") == 0) {

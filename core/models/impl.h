@@ -5,6 +5,7 @@
  *	kinds.c       which layers have a window, or another rope: kinds of attention
  *	experts.c     experts: their settings, where each one's matrices lie
  *	delta.c       layers with a state: their settings and tensors
+ *	gemma4.c      what only Gemma 4 has: heads of two sizes, inputs for each layer, experts beside
  *	latent.c      latent keys and values (DeepSeek): their sizes, where the matrices of each head lie
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
@@ -49,6 +50,7 @@ enum {
 	MAY_DRAFT = 1 << 20,           /* layers behind the last may be there, which only draft */
 	SINKS = 1 << 21,               /* a logit for each head that has no value */
 	LLAMA4_NAMES = 1 << 22,        /* Hugging Face names of the feed-forward part differ */
+	GEMMA4 = 1 << 26,              /* models/gemma4.c */
 	O_GATE = 1 << 28,              /* a gate on what is attended: each head's behind its query, in q_proj */
 	DELTA = 1 << 29,               /* some layers have a state instead of keys and values */
 	LATENT = 1 << 23,              /* keys and values are latent: models/latent.c */
@@ -90,7 +92,8 @@ enum {
 struct model_experts { enum sr_score score; unsigned has; const struct expert_names *names; };
 extern const struct model_experts experts_llama, experts_mixtral, experts_qwen2, experts_qwen3, experts_olmoe,
 	experts_gpt_oss, experts_glm4, experts_minimax, experts_granite, experts_ernie, experts_llama4,
-	experts_qwen3_next, experts_qwen3_5, experts_deepseek, experts_deepseek2, experts_mistral4;
+	experts_qwen3_next, experts_qwen3_5, experts_deepseek, experts_deepseek2, experts_mistral4,
+	experts_gemma4;
 
 struct opening;
 struct model_family {
@@ -135,6 +138,7 @@ struct opening {
 	struct safetensors_set *st;
 	const char *prefix, *head_prefix; /* of names in it: "model.", "" mostly */
 	struct { const char *of; const json_t *obj; } rope[2]; /* config.json's, by kind of attention; NULL: none */
+	struct { int32_t head_dim, n_kv_heads; } near; /* GEMMA4: in layers with a window; kind[0] has the others' */
 	const char *asked[2][64];      /* keys that were read: of settings; of objects of rope */
 	int n_asked[2];
 	int32_t n_drafts;              /* layers behind the last, which only draft */
@@ -210,6 +214,16 @@ struct sr_tensor *model_delta_tensor(struct sr_layer *y, int i);
 /* Cut rows `from` .. `from` + n - 1 out of a fused matrix of `whole`. */
 int  model_cut_rows(struct opening *o, const char *name, struct found_tensor *f, uint64_t whole, uint64_t from,
                     uint64_t n);
+/* gemma4.c: sizes of heads; all other settings; tensors.  0 or -errno */
+int  model_gemma4_sizes(struct opening *o, struct sr_attn *kind);
+int  model_gemma4_settings(struct opening *o);
+int  model_take_gemma4(struct opening *o);
+/* Tensor i of those that only Gemma 4 has, of layer l or the whole (-1); NULL: there are no more. */
+struct sr_tensor *model_gemma4_tensor(struct sr_model *m, int32_t l, int i);
+/* A tensor of layer l, or of the whole (-1), by its names after the layer's.  0 or -errno */
+int  model_take_one(struct opening *o, struct sr_tensor *t, int32_t l, int32_t n, int32_t k, const char *gguf,
+                    const char *hf);
+
 /* latent.c: sizes of a kind with latent keys; the scale of yarn; the matrices of each head.  0 or -errno */
 int  model_latent_sizes(struct opening *o, struct sr_attn *kind);
 int  model_latent_settings(struct opening *o);

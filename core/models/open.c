@@ -214,6 +214,15 @@ static bool not_here(const struct sr_layer *y, const struct tensor_spec *s)
 	return (y->ffn == SR_EXPERTS && of_ffn(s)) || (y->mixer == SR_DELTA && of_attention(s));
 }
 
+/* Keys and values that layer l does not have: it reads those of another one, or its values are its keys. */
+static bool no_kv(const struct opening *o, int32_t l, const struct tensor_spec *s)
+{
+	bool v = s->at == offsetof(struct sr_layer, v), k = s->at == offsetof(struct sr_layer, k) ||
+		s->at == offsetof(struct sr_layer, k_norm);
+
+	return ((v || k) && o->m->layer[l].kv_back) || (v && kind_of(o->m, l)->k_is_v);
+}
+
 /* Make up a bf16 tensor: norms are ones, everything else small random numbers. */
 static int find_dummy(struct opening *o, const struct tensor_spec *s, const struct sr_tensor *t,
                       struct found_tensor *f)
@@ -274,7 +283,7 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 	char name[128];
 	int rc;
 
-	if (!counts(o, s) || (l >= 0 && not_here(&o->m->layer[l], s)))
+	if (!counts(o, s) || (l >= 0 && (not_here(&o->m->layer[l], s) || no_kv(o, l, s))))
 		return 0;
 	name_of(o, s, l, name, sizeof(name));
 	t->n = size_of(o->m, l, s->n);
@@ -355,13 +364,28 @@ static bool of_drafts(const struct opening *o, const char *name)
 	return *end == '.' && l >= o->m->n_layers && l < o->m->n_layers + o->n_drafts;
 }
 
+/* Keys and values of a layer that reads another one's: some files have them all the same, and nobody reads them. */
+static bool of_shared_kv(const struct opening *o, const char *name)
+{
+	const char *at = strstr(name, "layers."), *part;
+	char *end;
+	long l;
+
+	if (!(o->has & GEMMA4) || !o->config || !at)
+		return false;
+	l = strtol(at + 7, &end, 10);
+	part = strncmp(end, ".self_attn.", 11) == 0 ? end + 11 : "";
+	return l >= 0 && l < o->m->n_layers && o->m->layer[l].kv_back && (*part == 'k' || *part == 'v') &&
+	       (strncmp(part + 1, "_proj.", 6) == 0 || strncmp(part + 1, "_norm.", 6) == 0);
+}
+
 static int check_leftover(struct opening *o, const char *name)
 {
 	bool tower = of_tower(o, name), draft = !tower && of_drafts(o, name);
 
 	o->n_left[0] += tower;
 	o->n_left[1] += draft;
-	if (tower || draft || harmless(o, name, strlen(name)))
+	if (tower || draft || of_shared_kv(o, name) || harmless(o, name, strlen(name)))
 		return 0;
 	return model_fail(o, -ENOTSUP, "tensor %.100s is no part of the %s architecture as Slipring knows it",
 	                  name, o->m->arch);
@@ -414,6 +438,8 @@ static void describe_types(struct opening *o)
 			count_type(count, t);
 		for (int i = 0; (t = model_latent_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
+		for (int i = 0; (t = model_gemma4_tensor(o->m, l, i)) != NULL; i++)
+			count_type(count, t);
 		for (int i = 0; (t = model_delta_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
 	}
@@ -459,8 +485,10 @@ int model_take_tensors(struct opening *o)
 		for (int i = 0; i < N_LAYER && !rc; i++)
 			rc = take_tensor(o, &layer_specs[i], l, tensor_at(&o->m->layer[l], &layer_specs[i]));
 	for (int32_t l = 0; l < o->m->n_layers && !rc; l++)
-		if (o->m->layer[l].ffn == SR_EXPERTS)
+		if (o->m->layer[l].ffn == SR_EXPERTS || o->m->layer[l].ffn == SR_BESIDE)
 			rc = model_take_experts(o, l);
+	if (!rc && o->has & GEMMA4)
+		rc = model_take_gemma4(o);
 	for (int32_t l = 0; o->has & (DELTA | O_GATE) && l < o->m->n_layers && !rc; l++)
 		rc = model_take_delta(o, l);
 	for (int32_t l = 0; o->has & LATENT && l < o->m->n_layers && !rc; l++)
@@ -631,6 +659,8 @@ int model_sizes(struct opening *o)
 	int rc;
 
 	for (unsigned i = 0; i < sizeof(field) / sizeof(*field); i++) {
+		if (o->g && o->family->has & GEMMA4 && field[i].at == offsetof(struct sr_model, d_ff))
+			continue;              /* it may be a list: models/gemma4.c */
 		rc = model_int(o, field[i].key, 1, field[i].max, (int32_t *)((char *)m + field[i].at));
 		if (rc == 1 && field[i].at == offsetof(struct sr_model, d_ff) && o->family->experts && o->family->experts->has & X_ALL)
 			rc = 0;                /* it will be the experts' */
@@ -641,7 +671,8 @@ int model_sizes(struct opening *o)
 		return rc;
 	if (o->g) /* there they are counted as layers */
 		m->n_layers -= o->n_drafts;
-	rc = o->family->has & LATENT ? model_latent_sizes(o, kind) : head_sizes(o, kind);
+	rc = o->family->has & LATENT ? model_latent_sizes(o, kind)
+	   : o->family->has & GEMMA4 ? model_gemma4_sizes(o, kind) : head_sizes(o, kind);
 	if (rc)
 		return rc;
 	if ((rc = model_need(o, eps, model_float(o, eps, 1e-12, 0.1, &m->eps))) != 0)
@@ -799,9 +830,13 @@ void model_close(struct model *md)
 			free_tensor(t);
 		for (int i = 0; (t = model_latent_tensor(&md->m.layer[l], i)) != NULL; i++)
 			free_tensor(t);
+		for (int i = 0; (t = model_gemma4_tensor(&md->m, l, i)) != NULL; i++)
+			free_tensor(t);
 		for (int i = 0; (t = model_delta_tensor(&md->m.layer[l], i)) != NULL; i++)
 			free_tensor(t);
 	}
+	for (int i = 0; model_gemma4_tensor(&md->m, -1, i); i++)
+		free_tensor(model_gemma4_tensor(&md->m, -1, i));
 	free(md->m.layer);
 	free(md->divisor[0]);
 	free(md->divisor[1]);

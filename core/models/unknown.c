@@ -12,7 +12,6 @@ static const struct { const char *hf, *gguf, *what; } lacking[] = {
 	{ "ssm_state_size", "ssm.state_size", "layers with a state instead of keys and values" },
 	{ "conv_L_cache", "shortconv.l_cache", "layers of short convolutions" },
 	{ "index_topk", "attention.indexer.top_k", "attention to chosen tokens" },
-	{ "hidden_size_per_layer_input", "embedding_length_per_layer_input", "an embedding for each layer" },
 	{ "altup_num_inputs", "altup.num_inputs", "several residual streams" },
 };
 

@@ -61,24 +61,36 @@ static int32_t logit_rows(const struct sr_backend *b)
 	return n > 1 ? n : 1;
 }
 
+static size_t max_size(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 {
 	const struct sr_model *m = &b->m;
-	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
-	size_t V = (size_t)m->n_vocab, D = (size_t)m->d_model, E = (size_t)kind->head_dim;
+	size_t V = (size_t)m->n_vocab, row = (size_t)m->d_model, D = row, turned = 0, attend = 0;
+
+	row = max_size(row, (size_t)m->n_layers * (size_t)m->inputs);
+	for (int32_t i = 0; i < m->n_kinds; i++) {
+		const struct sr_attn *kind = &m->kind[i];
+
+		row = max_size(row, (size_t)kind->head_dim);
+		turned = max_size(turned, kind->latent ? kvblock_turned(kind->latent) : 0);
+		attend = max_size(attend, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim));
+	}
 
 	cut_align(c, PAGE); /* threads share no page */
 	d->x = cut(c, SOLO * D, sizeof(float));
 	d->y = cut(c, SOLO * D, sizeof(float));
-	d->row = cut(c, D > E ? D : E, sizeof(float));
+	d->row = cut(c, row, sizeof(float));
 	for (int f = 0; f < N_FORMS; f++)
 		if (b->made_forms & 1u << f)
 			d->tiles[f] = cut(c, m->experts.n ? SOLO * (size_t)m->experts.top : 1,
 				b->k->tile_bytes((enum kern_form)f, b->shape.inputs));
 	experts_lay(b, d, c, (size_t)slice_tokens(b));
-	d->turned = kind->latent ? cut(c, kvblock_turned(kind->latent), 1) : NULL;
-	d->attend = cut(c, b->k->attend_scratch(QUERIES, kind->n_heads / kind->n_kv_heads, kind->head_dim),
-		sizeof(float));
+	d->turned = turned ? cut(c, turned, 1) : NULL;
+	d->attend = cut(c, attend, sizeof(float));
 	d->sample.work = cut(c, V + 3, sizeof(float));
 	d->sample.id = cut(c, V, sizeof(int32_t));
 	d->sample.count = cut(c, V, sizeof(uint32_t));
@@ -89,13 +101,33 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 /* What a rank computes a part of, and reads whole. */
 #define SHARED_PLACES (1u << P_Z | 1u << P_A | 1u << P_ACT | 1u << P_OUT | 1u << P_LOGITS)
 
+/* Sums by spans of positions, which threads share. */
+static void lay_parts(struct sr_backend *b, struct cutter *c)
+{
+	size_t part = 0;
+
+	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
+	b->max_split = 0;
+	for (int32_t i = 0; i < b->m.n_kinds; i++) {
+		const struct sr_attn *kind = &b->m.kind[i];
+		int32_t split = (4 * b->n_threads - 1) / kind->n_kv_heads;
+		size_t own = (size_t)b->n_spans * (size_t)kind->n_heads * sizeof(float) *
+			kern_part(kind->latent ? kind->latent : kind->head_dim);
+
+		if (kind->latent && split > 1 && (size_t)split * own > LATENT_PARTS)
+			split = own < LATENT_PARTS ? (int32_t)(LATENT_PARTS / own) : 1;
+		b->max_split = split > b->max_split ? split : b->max_split;
+		part = max_size(part, own);
+	}
+	b->parts = cut(c, (size_t)b->max_split, part);
+}
+
 /* Activations and logits.  Called twice: to count, and with base after weights are counted. */
 static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
 	const struct sr_model *m = &b->m;
 	struct cutter c = { base, 0, LINE }, far = { base && b->lim.shared ? b->lim.shared->data : NULL, 0, LINE };
-	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE, part;
-	const struct sr_attn *kind = &m->kind[0];   /* all kinds have its sizes: shape_of() */
+	size_t rows = (size_t)slice_tokens(b), tiles = rows / KERN_TILE;
 
 	for (int p = P_X; p <= P_LOGITS; p++)
 		b->place[p] = cut(b->lim.world > 1 && SHARED_PLACES & 1u << p ? &far : &c,
@@ -114,13 +146,7 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 		b->freq[i] = like < i ? b->freq[like] : cut(&c, dims / 2, sizeof(float));
 		b->angle[i] = like < i ? b->angle[like] : cut(&c, rows * dims, sizeof(float));
 	}
-	b->max_split = (4 * b->n_threads - 1) / kind->n_kv_heads;
-	b->n_spans = (b->lim.seq_blocks * KERN_BLOCK + KERN_SPAN - 1) / KERN_SPAN;
-	part = (size_t)b->n_spans * (size_t)kind->n_heads * kern_part(kind->latent ? kind->latent : kind->head_dim) *
-		sizeof(float);
-	if (kind->latent && b->max_split > 1 && (size_t)b->max_split * part > LATENT_PARTS)
-		b->max_split = part < LATENT_PARTS ? (int32_t)(LATENT_PARTS / part) : 1;
-	b->parts = cut(&c, (size_t)b->max_split, part);
+	lay_parts(b, &c);
 	b->slice = cut(&c, 1, sizeof(*b->slice));
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
@@ -178,17 +204,32 @@ static int check_delta(const struct sr_model *m, char *err, size_t errlen)
 	return 0;
 }
 
+static int check_kind(const struct sr_attn *kind, const struct sr_limits *lim, const struct kern *k, char *err,
+                      size_t errlen)
+{
+	const int32_t H = kind->n_heads, G = kind->n_kv_heads, E = kind->head_dim;
+
+	if (G < 1 || H % G || E % 16 || E > (kind->latent ? LATENT_MAX : HEAD_MAX))
+		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
+			"a multiple of 16 up to 512 (latent keys: 1024), the heads a multiple of the KV heads", H, G, E);
+	if (kind->latent % 16 || (kind->latent && lim->kv_type == SR_KV_I8))
+		return refuse(-ENOTSUP, err, errlen, "latent keys of %d elements in a cache of %s: a multiple of 16 in "
+			"bfloat16 (auto) is supported", kind->latent, lim->kv_type == SR_KV_I8 ? "int8" : "bfloat16");
+	if (!k->kv_bytes(lim->kv_type, E))
+		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: %s is not supported on the CPU; bfloat16 "
+			"(auto) is, and int8 in half the memory", lim->kv_type == SR_KV_F8 ? "fp8" : "this type");
+	return 0;
+}
+
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, const struct kern *k,
                        char *err, size_t errlen)
 {
-	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
+	for (int32_t i = 0; i < m->n_kinds; i++) {
+		int e = check_kind(&m->kind[i], lim, k, err, errlen);
 
-	if (m->n_layers < 1 || G < 1 || H % G || E % 16 || E > (m->kind[0].latent ? LATENT_MAX : HEAD_MAX))
-		return refuse(-ENOTSUP, err, errlen, "%d query heads, %d KV heads of width %d: the width must be "
-			"a multiple of 16 up to 512 (latent keys: 1024), the heads a multiple of the KV heads", H, G, E);
-	if (m->kind[0].latent % 16 || (m->kind[0].latent && lim->kv_type == SR_KV_I8))
-		return refuse(-ENOTSUP, err, errlen, "latent keys of %d elements in a cache of %s: a multiple of 16 in "
-			"bfloat16 (auto) is supported", m->kind[0].latent, lim->kv_type == SR_KV_I8 ? "int8" : "bfloat16");
+		if (e)
+			return e;
+	}
 	if (m->n_vocab < 2)                  /* a matrix of one row would look like a vector */
 		return refuse(-ENOTSUP, err, errlen, "a vocabulary of %d: there is nothing to choose from",
 			m->n_vocab);
@@ -211,9 +252,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
-	if (!k->kv_bytes(lim->kv_type, E))
-		return refuse(-ENOTSUP, err, errlen, "--kv-cache-dtype: %s is not supported on the CPU; bfloat16 "
-			"(auto) is, and int8 in half the memory", lim->kv_type == SR_KV_F8 ? "fp8" : "this type");
 	return 0;
 }
 
@@ -246,6 +284,40 @@ static void drop_share(struct sr_backend *b)
 {
 	if (b->net.ranks)
 		free(b->m.layer);
+}
+
+/* How layers lie in the blocks of their groups: at[l], or NULL.  place: where shape_groups() put them; NULL: it is
+ * asked here. */
+static int lay_kv(struct sr_backend *b, const struct kv_place *place, size_t *at)
+{
+	const struct sr_model *m = &b->m;
+	struct kv_place *own = NULL;
+
+	if (!place) {
+		own = calloc((size_t)m->n_layers, sizeof(*own));
+		if (!own)
+			return -ENOMEM;
+		shape_groups(own, m, &b->lim);
+		place = own;
+	}
+	for (int32_t i = 0; i < m->n_kinds; i++)
+		b->kv_half[i] = b->k->kv_bytes(b->lim.kv_type, m->kind[i].head_dim);
+	b->kv_block = 0;
+	memset(b->kv_group, 0, sizeof(b->kv_group));
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		const struct sr_attn *kind = kind_of(m, l);
+		size_t *group = &b->kv_group[place[l].group];
+
+		if (m->layer[l].mixer == SR_DELTA)
+			continue;
+		if (at)
+			at[l] = m->layer[l].kv_back ? at[kv_of(m, l)] : *group;
+		if (!m->layer[l].kv_back)
+			*group += (kind->latent ? 1 : 2) * b->kv_half[m->layer[l].kind] * (size_t)kind->n_kv_heads;
+		b->kv_block = *group > b->kv_block ? *group : b->kv_block;
+	}
+	free(own);
+	return 0;
 }
 
 /* All that is known before memory is taken: sizes in b, arenas counted in b->dev. */
@@ -286,9 +358,11 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	}
 	for (int i = 0; i < b->n_threads; i++)
 		b->dev[i] = (struct dev){ .b = b, .i = i };
-	b->kv_half = b->k->kv_bytes(lim->kv_type, m->kind[0].head_dim);
-	b->kv_layer = (m->kind[0].latent ? 1 : 2) * b->kv_half * (size_t)m->kind[0].n_kv_heads;
-	b->kv_block = b->kv_layer * (size_t)layers;
+	if (lay_kv(b, NULL, NULL)) {
+		free(b->dev);
+		drop_share(b);
+		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
+	}
 	for (int32_t i = 0; i < m->n_layers; i++)
 		b->n_state_layers += m->layer[i].mixer == SR_DELTA;
 	weights = net_load(&cpu_ops, &b->dev[0], NULL, m, err, errlen);
@@ -475,6 +549,7 @@ static void close_backend(struct sr_backend *b)
 	pthread_mutex_destroy(&b->lock);
 	free(b->m.layer);
 	free(b->kv_place);
+	free(b->kv_at);
 	free(b->dev);
 	free(b);
 }
@@ -508,11 +583,13 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 	}
 	b->kv_place = malloc((size_t)m->n_layers * sizeof(*b->kv_place));
-	if (!b->kv_place) {
+	b->kv_at = malloc((size_t)m->n_layers * sizeof(*b->kv_at));
+	if (!b->kv_place || !b->kv_at) {
 		close_backend(b);
 		return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
 	}
 	shape_groups(b->kv_place, m, lim);
+	lay_kv(b, b->kv_place, b->kv_at);
 	e = take_memory(b, err, errlen);
 	if (!e) {
 		e = team_create(&b->team, b->n_threads);

@@ -135,7 +135,7 @@ struct dev {
 	struct routing routing;
 	float   *attend;             /* scratch of kern.attend */
 	uint8_t *turned;             /* and of latent values */
-	float   *row;                /* [d_model] or [head_dim], the longer */
+	float   *row;                /* [d_model], [head_dim] or [n_layers * inputs], the longest */
 	struct sample_scratch sample;
 };
 
@@ -185,7 +185,10 @@ struct sr_backend {
 
 	/* KV: [n_blocks + 1 + n_host_blocks][layers of a group][n_kv_heads][K, V] */
 	uint8_t *kv;
-	size_t   kv_size, kv_block, kv_layer, kv_half; /* bytes: all, a block, a layer of it, K */
+	size_t   kv_size, kv_block;  /* bytes: all, a block */
+	size_t   kv_half[SR_KINDS];  /* bytes of K of one head, in a layer of each kind */
+	size_t   kv_group[SR_GROUPS_MAX]; /* bytes of a block that the layers of each group take */
+	size_t  *kv_at;              /* [n_layers] where a layer begins in a block */
 	struct kv_place *kv_place;   /* [n_layers]; of layers with a state, `at` counts those before */
 	float   *states;             /* [n_states][n_state_layers][recur_layer_floats()] */
 	int32_t  n_state_layers;
@@ -224,6 +227,7 @@ size_t experts_tiles(const struct sr_backend *b, size_t T);
 /* Of latent keys: a norm of the first part of a row; a matrix for each head. */
 void latent_norm(struct dev *d, enum place p, const struct weight *w, float eps, int T);
 void latent_heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T);
+void experts_weigh(struct dev *d, const struct weight *w, int T);
 
 /* memory.c */
 /* Zeroed address space, aligned to 2 MiB, backed by pages when touched.  NULL: no memory. */

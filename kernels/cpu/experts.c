@@ -180,6 +180,19 @@ void experts_route(struct dev *d, const struct sr_experts *x, const struct weigh
 	order_rows(r, x, T);
 }
 
+/* Each thread its own weights, or those of its rows: it is the order of rows that others read, too. */
+void experts_weigh(struct dev *d, const struct weight *w, int T)
+{
+	const struct sr_experts *x = &d->b->m.experts;
+	struct routing *r = &d->routing;
+	struct range own = own_rows(d, T);
+
+	for (int32_t i = own.from * x->top; i < own.to * x->top; i++)
+		r->weight[i] *= w->vec[r->id[i]];
+	if (T > SOLO)
+		meet(d);
+}
+
 /* ---- products --------------------------------------------------------------------------------------- */
 
 /* The rows of Y that a tile is made of. */

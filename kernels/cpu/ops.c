@@ -162,6 +162,63 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 	}
 }
 
+/* y += x, by the rows of latent_norm(). */
+static void sum(struct dev *d, enum place y, enum place x, int T)
+{
+	struct range r = deal(T, d);
+
+	enter(d, bit(x) | bit(y), bit(y));
+	for (int32_t t = r.from; t < r.to; t++)
+		d->b->k->add(row_of(d, y, t, SOLO + 1), row_of(d, x, t, SOLO + 1), d->b->m.d_model);
+}
+
+static void scale(struct dev *d, const struct weight *w, int T)
+{
+	struct range r = own_rows(d, T);
+
+	for (int32_t t = r.from; t < r.to; t++) {
+		float *x = row_of(d, P_X, t, T);
+
+		for (int32_t i = 0; i < d->b->m.d_model; i++)
+			x[i] *= w->vec[0];
+	}
+}
+
+/* For each layer (norm(x / sqrt(D)) + sqrt(width) * table[id]) / sqrt(2). */
+static void inputs(struct dev *d, const struct weight *table, const struct weight *w, int width, float eps, int T)
+{
+	const struct sr_backend *b = d->b;
+	struct range r = deal(T, d);
+	int32_t n = b->m.n_layers * width;
+	float down = 1 / sqrtf((float)b->m.d_model), up = sqrtf((float)width), half = sqrtf(0.5f);
+
+	enter(d, bit(P_INPUTS), bit(P_INPUTS));
+	for (int32_t t = r.from; t < r.to; t++) {
+		float *x = row_of(d, P_INPUTS, t, SOLO + 1);
+
+		for (int32_t i = 0; i < n; i++)
+			x[i] *= down;
+		for (int32_t l = 0; l < b->m.n_layers; l++)
+			b->k->norm(x + l * width, w->vec, eps, width, x + l * width);
+		weights_lookup(b, table, b->slice->token[t].id, d->row);
+		for (int32_t i = 0; i < n; i++)
+			x[i] = (x[i] + up * d->row[i]) * half;
+	}
+}
+
+/* By the columns that this thread's product wrote to GU. */
+static void input_mul(struct dev *d, int l, enum sr_act act, int width, int T)
+{
+	struct range r = deal((width + KERN_COLS - 1) / KERN_COLS, d);
+	int32_t from = r.from * KERN_COLS, to = r.to * KERN_COLS < width ? r.to * KERN_COLS : width;
+
+	enter(d, bit(P_INPUTS), bit(P_ACT));
+	for (int32_t t = 0; t < T && from < to; t++)
+		kern_act(act, 0, d->b->place[P_GU] + (size_t)t * stride_of(d, P_GU, width) + from,
+		         row_of(d, P_INPUTS, t, SOLO + 1) + l * width + from, to - from,
+		         d->b->place[P_ACT] + (size_t)t * stride_of(d, P_ACT, width) + from);
+}
+
 static void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)
 {
 	const struct slice *s = d->b->slice;
@@ -327,8 +384,7 @@ static bool paired(const struct dev *d, const struct sr_attn *kind)
 
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 {
-	return b->kv + (size_t)block * b->kv_block + (size_t)b->kv_place[l].at * b->kv_layer +
-	       2 * (size_t)g * b->kv_half;
+	return b->kv + (size_t)block * b->kv_block + b->kv_at[l] + 2 * (size_t)g * b->kv_half[b->m.layer[l].kind];
 }
 
 /* The blocks of a slot's sequence for layer l. */
@@ -413,7 +469,7 @@ static void rope_store_one(struct dev *d, int l, const struct sr_attn *kind, con
 		kern_bare_norm(value, eps, E);
 	rope_head(d, kind, kn, eps, cs, key);
 	to = kv_area(b, kv_table_of(b, k->slot, l)[k->position / KERN_BLOCK], l, g);
-	b->k->kv_store(b->lim.kv_type, E, place, key, value, to, to + b->kv_half);
+	b->k->kv_store(b->lim.kv_type, E, place, key, value, to, to + b->kv_half[kind - b->m.kind]);
 }
 
 /* Behind each head's latent query, what rope turns of it; then the token's key, which is its value, too. */
@@ -497,7 +553,7 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
 		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
 		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
-		.v_off = (size_t)(layer - b->kv) + (kind->latent ? 0 : b->kv_half), .scratch = d->attend,
+		.v_off = (size_t)(layer - b->kv) + (kind->latent ? 0 : b->kv_half[b->m.layer[f->l].kind]), .scratch = d->attend,
 	};
 }
 
@@ -869,6 +925,11 @@ const struct ops cpu_ops = {
 	.recur = recur,
 	.norm = latent_norm,
 	.heads = latent_heads,
+	.sum = sum,
+	.scale = scale,
+	.inputs = inputs,
+	.input_mul = input_mul,
+	.weigh = experts_weigh,
 	.act_mul = act_mul,
 	.pick_norm = pick_norm,
 	.sample = sample_results,

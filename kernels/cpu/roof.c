@@ -83,7 +83,7 @@ static double int8_share(const struct sr_backend *b)
 	double macs[N_FORMS] = { 0 }, all = 0;
 
 	for (const struct weight *w = b->weights; w; w = w->next)
-		for (int32_t i = 0; w != b->net.embed && w != b->net.head && i < w->n_parts; i++)
+		for (int32_t i = 0; w != b->net.embed && w != b->net.head && w != b->net.in_embed && i < w->n_parts; i++)
 			macs[w->part[i].form] += (double)w->part[i].n * w->k * (of_experts(b, w) ? b->m.experts.top : w->count);
 	for (int form = 0; form < N_FORMS; form++)
 		all += macs[form];
@@ -153,6 +153,9 @@ void roof_measure(struct sr_backend *b)
 	if (b->net.head == b->net.embed)
 		b->roof.layer_bytes -= b->roof.head_bytes;
 	b->roof.layer_bytes -= expert_bytes(b);
+	for (int32_t part = 0; b->net.in_embed && part < b->net.in_embed->n_parts; part++) /* one row is read */
+		b->roof.layer_bytes -= (double)b->net.in_embed->part[part].n_blocks *
+		                       (double)b->net.in_embed->part[part].block_bytes;
 }
 
 /* Bytes of KV that attention reads for a query at position `last` - 1, and those that it shares with it. */
@@ -162,10 +165,8 @@ static double kv_bytes(const struct sr_backend *b, double last)
 
 	for (int32_t g = 0; g < b->lim.n_groups; g++) {
 		double window = b->lim.group[g].window;
-		int32_t layers = b->lim.group[g].layers;
 
-		bytes += (window > 0 && window < last ? window : last) / KERN_BLOCK *
-		         (layers > 0 ? layers * (double)b->kv_layer : (double)b->kv_block);
+		bytes += (window > 0 && window < last ? window : last) / KERN_BLOCK * (double)b->kv_group[g];
 	}
 	return bytes;
 }

@@ -274,8 +274,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
-	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_GATE | SR_HAS_STATE | SR_HAS_LATENT), "the CUDA back end",
-	                     err, errlen))
+	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_GATE | SR_HAS_STATE | SR_HAS_LATENT |
+	    SR_HAS_WIDTHS | SR_HAS_BESIDE | SR_HAS_INPUTS | SR_HAS_OUT_SCALE), "the CUDA back end", err, errlen))
 		return -ENOTSUP;
 	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
 		return refuse(-ENOTSUP, err, errlen,
@@ -311,7 +311,7 @@ static void get(struct dev *, enum place, float *, int);
 
 /* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, attend, NULL, NULL, act_mul, pick_norm,
+	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend, NULL, NULL, act_mul, pick_norm,
 	sample, NULL,
 	put, get,
 };

@@ -715,6 +715,8 @@ static int null_plan(const struct sr_model *m, const struct sr_limits *lim, stru
 		}
 		token = token / m->n_layers * layers;
 	}
+	if (m->n_kinds > 1 && !sr_same_heads(&m->kind[0], &m->kind[m->n_kinds - 1]))
+		token = 2 * shape_kv_most(m, lim);
 	out->per_block = lim->block_tokens * (token > 16 ? token : 16);
 	out->kinds_in_groups = 1;
 	for (int32_t l = 0; m->delta.v_heads && l < m->n_layers; l++)

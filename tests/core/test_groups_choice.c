@@ -62,6 +62,24 @@ static void test_known(void **state)
 	}
 }
 
+/* Gemma 4 31B: layers with a window have 16 KV heads 256 wide, the others 4 of 512, half as much. */
+static void test_widths(void **state)
+{
+	struct sr_limits l = { .block_tokens = 16, .n_groups = 1 };
+	struct sr_model m;
+
+	(void)state;
+	make(&m, 60, 1024, 6);
+	m.kind[0].n_kv_heads = 16, m.kind[0].head_dim = 256;
+	m.kind[1].n_kv_heads = 4, m.kind[1].head_dim = 512;
+	groups_choose(&l, &m, 262144);
+	assert_true(l.n_groups == 11 && l.group[0].window == 0 && l.group[0].layers == 10 && l.group[1].layers == 5);
+	assert_int_equal(shape_kv_most(&m, &l), 5 * 2 * 16 * 256);
+	assert_int_equal(groups_padding(&l, &m), 0);
+	l = (struct sr_limits){ .block_tokens = 16, .n_groups = 1 };
+	assert_int_equal(shape_kv_most(&m, &l), 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512);
+}
+
 /* Each layer has a place of its own, in a group that looks back as far. */
 static void test_places(void **state)
 {
@@ -129,7 +147,7 @@ static void test_most(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_known),
+		cmocka_unit_test(test_known), cmocka_unit_test(test_widths),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_look_back),
 		cmocka_unit_test(test_most),

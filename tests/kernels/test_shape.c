@@ -65,7 +65,9 @@ static void test_alone(void **state)
 	m.kind[1] = m.kind[0];
 	assert_int_equal(shape_of(&s, &m, 0, 1, err, sizeof(err)), 0);
 	m.kind[1].head_dim = 128;
-	assert_int_equal(shape_of(&s, &m, 0, 1, err, sizeof(err)), -ENOTSUP);
+	assert_int_equal(shape_of(&s, &m, 0, 1, err, sizeof(err)), 0);
+	assert_int_equal(s.width[P_A], 9 * 128);
+	assert_int_equal(shape_of(&s, &m, 0, 2, err, sizeof(err)), -ENOTSUP);
 	assert_string_equal(err, "9 query heads, 3 KV heads of width 64 in some layers, 9, 3 and 128 in others: "
 	                    "they must be the same in all");
 }

@@ -190,6 +190,10 @@ add("gemma4", "gemma4", base("Gemma4ForCausalLM", "gemma4_text", enable_moe_bloc
 add("gemma4-moe", "gemma4", base("Gemma4ForCausalLM", "gemma4_text", enable_moe_block=True, num_experts=8,
     top_k_experts=2, moe_intermediate_size=64, **GEMMA4), scaled={"q_norm": 0.125})
 
+add("gemma4-e", "gemma4", base("Gemma4ForCausalLM", "gemma4_text", enable_moe_block=False, **GEMMA4 | {
+    "hidden_size_per_layer_input": 32, "num_kv_shared_layers": 3, "use_double_wide_mlp": True,
+    "attention_k_eq_v": False, "num_global_key_value_heads": None}), scaled={"q_norm": 0.125})
+
 # ---- text parts of models with towers --------------------------------------------------------------------
 
 
