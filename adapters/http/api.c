@@ -53,12 +53,36 @@ void api_problem(struct exchange *x, const struct problem *p)
 		d->refusal(&o, p);
 	else
 		problem_json(&o, p);
-	if (p->status == 503)
+	if (p->status == 503 || (p->status == 429 && p->retry_after))
 		n = (size_t)snprintf(lines, sizeof(lines), "retry-after: %d\r\n",
 		                     p->retry_after ? p->retry_after : 1);
 	snprintf(lines + n, sizeof(lines) - n, "%s", asked_lines(x));
 	exchange_reply(x, p->status, JSON_TYPE, lines, o.p, o.failed ? 0 : o.n);
 	out_free(&o);
+}
+
+void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wait wait, uint64_t n)
+{
+	const struct asked *q = exchange_ctx(x);
+	const struct quota_limits *l = &q->right.limits;
+	const char *name = q->right.quota->name;
+	struct problem p;
+
+	if (why == QUOTA_PARALLEL)
+		problem_set(&p, 429, "RateLimitError", NULL, "%s has %u requests under way, which is its limit "
+		            "(max-parallel). Try again when one of them has ended.", name, l->parallel);
+	else if (why == QUOTA_REQUESTS)
+		problem_set(&p, 429, "RateLimitError", NULL, "%s has used its %u requests a minute (rpm). Try again "
+		            "in %.3f s.", name, l->rpm, (double)wait.ns / 1e9);
+	else if (wait.never)
+		problem_set(&p, 429, "RateLimitError", NULL, "The prompt has %llu tokens, and %s may use %u a minute "
+		            "(tpm). Make it shorter.", (unsigned long long)n, name, l->tpm);
+	else
+		problem_set(&p, 429, "RateLimitError", NULL, "%s has used its %u tokens a minute (tpm); this prompt "
+		            "has %llu. Try again in %.3f s.", name, l->tpm, (unsigned long long)n,
+		            (double)wait.ns / 1e9);
+	p.retry_after = why == QUOTA_TOKENS && wait.never ? 0 : (int)(wait.ns / 1000000000u) + 1;
+	api_problem(x, &p);
 }
 
 /* ---- life ---- */
@@ -243,7 +267,7 @@ static int open_model(struct api *a, char *err, size_t errlen)
 /* What all models share. */
 static int open_server(struct api *a, char *err, size_t errlen)
 {
-	int r = auth_create(&a->auth, a->cfg, err, errlen);
+	int r = auth_create(&a->auth, a->cfg, &a->shared->quotas, err, errlen);
 
 	if (!r)
 		r = cors_create(&a->cors, a->cfg, err, errlen);
@@ -326,6 +350,7 @@ static int add_model(struct api **out, const struct api_config *c, int number, s
 	a->cfg = c->model[number].cfg;
 	a->model = *c->model[number].model;
 	a->shared = c->shared;
+	a->index = c->index;
 	a->io = io;
 	r = start(a, c->index, err, errlen);
 	return r < 0 ? r : names_differ(a, err, errlen);
@@ -336,6 +361,7 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 	int r = 0;
 
 	*out = NULL;
+	quota_begin(&c->shared->quotas, c->index);
 	for (int i = 0; i < c->n_models && r >= 0; i++)
 		r = add_model(out, c, i, io, err, errlen);
 	if (r < 0) {

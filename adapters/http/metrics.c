@@ -513,6 +513,62 @@ static void http(struct scrape *s, const struct api *a)
 	durations(s, a);
 }
 
+#define KEYS_SHOWN 100          /* names with series of their own: those that came first */
+
+static double key_value(const struct quota_row *r, int i)
+{
+	switch (i) {
+	case 0: return (double)shared_get(r->requests);
+	case 1: return (double)shared_get(r->prompt);
+	case 2: return (double)shared_get(r->cached);
+	case 3: return (double)shared_get(r->answer);
+	case 4: return quota_under_way(r);
+	default: return (double)shared_get(r->refused[i - 5 + QUOTA_REQUESTS]);
+	}
+}
+
+/* What each key's name has used.  The number of series is bounded: names beyond KEYS_SHOWN are "other". */
+static void keys(struct scrape *s, const struct api *a)
+{
+	static const struct { const char *name, *type, *help, *extra; } family[] = {
+		{ "slipring_key_requests_total", "counter", "Requests by the name of their API key.", "" },
+		{ "slipring_key_prompt_tokens_total", "counter", "Tokens of their prompts.", "" },
+		{ "slipring_key_cached_tokens_total", "counter", "Of them, found in the prefix cache.", "" },
+		{ "slipring_key_generation_tokens_total", "counter", "Tokens of their answers.", "" },
+		{ "slipring_key_running", "gauge", "Requests under way by the name of their API key.", "" },
+		{ "slipring_key_refused_total", "counter", "Requests refused for a limit of their API key.",
+		  ",limit=\"rpm\"" },
+		{ "slipring_key_refused_total", NULL, NULL, ",limit=\"tpm\"" },
+		{ "slipring_key_refused_total", NULL, NULL, ",limit=\"max-parallel\"" },
+	};
+
+	if (!shared_get(a->shared->quotas.n))   /* no key is needed */
+		return;
+	for (int f = 0; f < (int)(sizeof(family) / sizeof(family[0])); f++) {
+		double other = 0;
+		int n = 0;
+
+		if (family[f].type)
+			head(s, family[f].name, family[f].type, family[f].help);
+		for (int i = 0; i < QUOTA_ROWS; i++) {
+			const struct quota_row *r = &a->shared->quotas.row[i];
+
+			if (!shared_get(r->tenant))
+				continue;
+			if (shared_get(r->order) > KEYS_SHOWN) {
+				other += key_value(r, f);
+				n++;
+				continue;
+			}
+			out_fmt(s->o, "%s{key=\"", family[f].name);
+			label(s->o, r->name);
+			out_fmt(s->o, "\"%s} %.1f\n", family[f].extra, key_value(r, f));
+		}
+		if (n)
+			out_fmt(s->o, "%s{key=\"other\"%s} %.1f\n", family[f].name, family[f].extra, other);
+	}
+}
+
 /* This adapter process, with the names of Prometheus' client libraries. */
 static void process(struct scrape *s)
 {
@@ -622,6 +678,7 @@ void metrics_write(struct api *a, struct out *o)
 	process(&s);
 	engines(a, o);
 	http(&s, a);
+	keys(&s, a);
 }
 
 /* The load of all daemons together: what a load balancer in front of this address compares. */

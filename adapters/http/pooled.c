@@ -201,6 +201,8 @@ static void drop_inputs(struct pooled_call *c)
 
 static void call_free(struct pooled_call *c)
 {
+	if (c->right.quota && c->n_inputs)
+		quota_used(c->right.quota, &c->right.limits, c->tokens, c->cached, 0, io_now());
 	drop_inputs(c);
 	c->api->n_requests--;
 	shared_add(c->api->shared->load, -1);
@@ -354,6 +356,22 @@ static int submit(struct pooled_call *c, int i)
 	return engine_submit(c->input[i].engine, &r, &c->input[i], &c->input[i].handle);
 }
 
+/* True: its key has no tokens left for the prompts, and the client was told so. */
+static bool quota_refuses(struct pooled_call *c)
+{
+	struct exchange *x = c->x;
+	struct quota_wait wait;
+
+	if (!c->right.quota || !quota_prompt(c->right.quota, &c->right.limits, c->tokens, io_now(), &wait))
+		return false;
+	c->x = NULL;
+	c->n_inputs = 0;
+	if (x)
+		api_over_quota(x, QUOTA_TOKENS, wait, c->tokens);
+	call_free(c);
+	return true;
+}
+
 static void launch(struct pooled_call *c)
 {
 	const struct sr_model_info *m = fleet_model(c->api->fleet);
@@ -367,7 +385,7 @@ static void launch(struct pooled_call *c)
 	c->width = c->model.reranks ? 2 : c->ask.width ? (uint32_t)c->ask.width : m->width;
 	for (int i = 0; i < c->n_inputs; i++)
 		c->tokens += c->ask.ask.prompt[i].ids.n;
-	if (queue_refuses(c) < 0)
+	if (queue_refuses(c) < 0 || quota_refuses(c))
 		return;
 	c->input = calloc((size_t)c->n_inputs, sizeof(*c->input));
 	c->vector = calloc((size_t)c->n_inputs * c->width + 1, sizeof(*c->vector));
@@ -456,6 +474,7 @@ static void start(struct api *a, struct exchange *x, enum pooled_kind kind)
 		return;
 	}
 	c->limits.min_priority = q->right.min_priority;
+	c->limits.priority = q->right.priority;
 	c->model.width = fleet_model(a->fleet)->width;
 	c->body = malloc(h->body.n + 1);
 	c->body_n = h->body.n;

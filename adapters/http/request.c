@@ -20,8 +20,23 @@
 
 /* ---- life ---- */
 
+/* Count what it used for its key, whether its client took it or not. */
+static void count_use(const struct request *r)
+{
+	uint64_t prompt = 0, answer = 0;
+
+	if (!r->right.quota || !r->n_choices)
+		return;
+	for (int i = 0; i < r->ask.n_prompts; i++)
+		prompt += r->ask.prompt[i].ids.n;
+	for (int i = 0; i < r->n_choices; i++)
+		answer += r->choice[i].n_tokens;
+	quota_used(r->right.quota, &r->right.limits, prompt, r->timings.cached, answer, sr_now());
+}
+
 static void request_free(struct request *r)
 {
+	count_use(r);
 	for (int i = 0; i < r->n_choices; i++) {
 		sr_guided_close(r->choice[i].guided);
 		choice_free(&r->choice[i]);
@@ -363,6 +378,24 @@ static uint64_t salt_of(const struct request *r)
 	return salt;
 }
 
+/* True: its key has no tokens left for the prompts, and the client was told so. */
+static bool quota_refuses(struct request *r)
+{
+	struct exchange *x = r->x;
+	struct quota_wait wait;
+	uint64_t n = 0;
+
+	if (!r->right.quota || !r->right.limits.tpm || !x)
+		return false;
+	for (int i = 0; i < r->ask.n_prompts; i++)
+		n += r->ask.prompt[i].ids.n;
+	if (!quota_prompt(r->right.quota, &r->right.limits, n, sr_now(), &wait))
+		return false;
+	request_close(r);
+	api_over_quota(x, QUOTA_TOKENS, wait, n);
+	return true;
+}
+
 static void launch(struct request *r)
 {
 	struct sr_request common;
@@ -383,6 +416,8 @@ static void launch(struct request *r)
 		error_of_submit(r, fleet_model(r->api->fleet) ? -EAGAIN : -ECONNREFUSED);
 		return;
 	}
+	if (quota_refuses(r))
+		return;
 	r->n_choices = r->n_running = (int)(r->ask.n * r->ask.n_prompts);
 	for (int i = 0; i < r->n_choices; i++) {
 		struct choice *c = &r->choice[i];
@@ -591,6 +626,7 @@ void request_start(struct api *a, struct exchange *x, const struct dialect *d)
 		snprintf(r->header_id, sizeof(r->header_id), "%.*s", (int)id->n, id->s);
 	known = api_limits(a, &r->limits);
 	r->limits.min_priority = q->right.min_priority;
+	r->limits.priority = q->right.priority;
 	if (!rank_given(r, http_header(h, "x-data-parallel-rank"))) {
 		/* answered */
 	} else if (!known || !fleet_model(a->fleet)) {

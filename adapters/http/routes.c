@@ -11,6 +11,7 @@
 
 #include "core/instance/log.h"
 #include "adapters/http/json/member.h"
+#include "shmring/clock.h"
 #include "dialect.h"
 #include "page/page.h"
 #include "request.h"
@@ -482,14 +483,15 @@ static void add_id(const struct http_request *r, char *lines, size_t cap)
 static struct asked *keep(struct api *a, struct exchange *x, const struct http_request *r)
 {
 	struct asked *q;
-	char lines[LINES_MAX - ORCA_BYTES];
+	char lines[LINES_MAX - ORCA_BYTES - QUOTA_LINES];
 	bool preflight = cors_preflight(a->cors, r), allowed;
 
 	cors_headers(a->cors, r, preflight, lines, sizeof(lines));
 	allowed = lines[0];
 	if (a->cfg->enable_request_id_headers)
 		add_id(r, lines, sizeof(lines));
-	q = malloc(sizeof(*q) + strlen(lines) + 1 + (http_header(r, ORCA) ? ORCA_BYTES : 0));
+	q = malloc(sizeof(*q) + strlen(lines) + 1 + (http_header(r, ORCA) ? ORCA_BYTES : 0) +
+	           (auth_needed(a->auth) ? QUOTA_LINES : 0));
 	if (!q)
 		return NULL;
 	*q = (struct asked){ .route = route_of(a, r), .preflight = preflight, .allowed = allowed };
@@ -661,6 +663,29 @@ static struct api *model_asked(struct api *a, struct exchange *x, const struct h
 	return NULL;
 }
 
+static bool computes(const struct route *t)
+{
+	return !t->fn || t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank;
+}
+
+/* Count a request for its key.  True: the key has used up a limit, and the client was told so. */
+static bool quota_refuses(struct api *a, struct exchange *x)
+{
+	struct asked *q = exchange_ctx(x);
+	struct quota_wait wait;
+	enum quota_refusal why;
+
+	if (!q->right.quota)
+		return false;
+	q->fixed = strlen(q->lines);
+	q->metered = true;
+	why = quota_enter(q->right.quota, &q->right.limits, a->index, sr_now(), &wait);
+	q->entered = !why;
+	if (why)
+		api_over_quota(x, why, wait, 0);
+	return why;
+}
+
 static void json_request(struct api *a, struct exchange *x, const struct http_request *r,
                          const struct route *route)
 {
@@ -685,6 +710,8 @@ static void json_request(struct api *a, struct exchange *x, const struct http_re
 		return;
 	if (orca && (http_is_ci(*orca, "text") || http_is_ci(*orca, "json")))
 		metrics_orca(a, http_is_ci(*orca, "json"), end, ORCA_BYTES);
+	if (computes(route) && quota_refuses(a, x))
+		return;
 	if (route->fn)
 		route->fn(a, x);
 	else
@@ -705,7 +732,14 @@ static void app_handle(void *ctx, struct exchange *x, const struct http_request 
 		routes[q->route].fn(a, x);
 }
 
-char *asked_lines(struct exchange *x) { return ((struct asked *)exchange_ctx(x))->lines; }
+char *asked_lines(struct exchange *x)
+{
+	struct asked *q = exchange_ctx(x);
+
+	if (q->metered)
+		quota_lines(q->lines + q->fixed, q->right.quota, &q->right.limits, sr_now());
+	return q->lines;
+}
 
 void asked_by(struct exchange *x, void (*gone)(void *owner), void *owner)
 {
@@ -733,6 +767,8 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	int i = q ? q->route : N_ROUTES;      /* NULL: refused before head() was called */
 	bool quiet;
 
+	if (q && q->entered)
+		quota_leave(q->right.quota, a->index);
 	exchange_set_ctx(x, NULL);
 	free(q);
 	metrics_request_done(a, i, status, ns, bytes_in, bytes_out);

@@ -12,6 +12,7 @@
 
 #include "adapters/http/fleet/fleet.h"
 #include "api.h"
+#include "adapters/http/gate/quota.h"
 
 #define ROUTES_MAX 64
 
@@ -22,6 +23,7 @@ struct route_counters {
 };
 
 struct api_shared {
+	struct quota_table quotas;           /* what each key uses */
 	struct route_counters route[ROUTES_MAX];
 	_Atomic uint64_t duration[22], duration_ns; /* all routes, fine buckets; see metrics.c */
 	_Atomic uint64_t params_n[6], params_n_sum;

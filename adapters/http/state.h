@@ -26,6 +26,7 @@ struct api {
 	struct api *front, *next;            /* the first model's, which is the door; the next model's */
 	int number;                          /* 0 .. API_MODELS - 1 */
 	const struct config *cfg;
+	int index;                           /* of this adapter process */
 	struct located model;
 	struct io *io;
 	struct api_shared *shared;
@@ -67,16 +68,20 @@ struct asked {
 	struct auth_right right;             /* of its key */
 	void (*gone)(void *owner);           /* NULL, or called when the client has left */
 	void *owner;
+	bool metered, entered;               /* its answer tells its key's limits; it counts as under way */
+	size_t fixed;                        /* of `lines`, without those about the limits */
 	char lines[];                        /* header lines of the answer */
 };
 
 #define JSON_TYPE "application/json"
-#define LINES_MAX 1280                       /* bytes of header lines that an answer has from its request */
+#define LINES_MAX (1280 + QUOTA_LINES)       /* bytes of header lines that an answer has from its request */
 #define PREPARE_HERE 4096                    /* bytes of body that are prepared on the loop */
 
 /* The current limits; false: the daemon is away. */
 bool api_limits(const struct api *a, struct ask_limits *l);
 void api_problem(struct exchange *x, const struct problem *p); /* the answer to x */
+/* 429: the key of x has used up a limit; n: tokens of the prompt, if that is why. */
+void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wait wait, uint64_t n);
 bool api_healthy(struct api *a);
 
 /* tokenize.c */

@@ -217,7 +217,8 @@ const struct option options[] = {
 	OPT("api-key", LIST, SERVER, H_, api_key, NULL, COMMON,
 	    .help = "requests must carry one of these keys; default: VLLM_API_KEY and SLIPRING_API_KEY"),
 	OPT("api-key-file", TEXT, SERVER, H_, api_key_file, NULL,
-	    .help = "a file with lines \"KEY [NAME] [min-priority=N] [operator]\"; read again on SIGHUP"),
+	    .help = "a file with lines \"KEY [NAME] [OPTION=N ..] [operator]\" (min-priority, priority, rpm, tpm, "
+	            "max-parallel); read again on SIGHUP"),
 	OPT("api-server-count", INT, SERVER, H_, api_server_count, "1", RANGE(1, 64),
 	    .help = "number of processes that answer HTTP"),
 	OPT("max-connections", INT, SERVER, H_, max_connections, "4096", RANGE(1, 1 << 20),

@@ -18,6 +18,7 @@
 #include "core/figures/view.h"
 #include "tools/instance.h"
 #include "tools/machine/nvml.h"
+#include "keys.h"
 #include "screen.h"
 #include "shmring/clock.h"
 
@@ -41,6 +42,7 @@ static void on_end(int sig)
 static int top_usage(FILE *to)
 {
 	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n"
+	        "slipring top --keys [--url URL] [--api-key KEY] [-i SECONDS] [--once] [--json]\n"
 	        "\n"
 	        "Shows what the daemon does: rates, latencies, the limits of its steps, and its clients.\n"
 	        "It reads the stats page, so the daemon is neither asked nor slowed.\n"
@@ -49,6 +51,8 @@ static int top_usage(FILE *to)
 	        "  -i SECONDS       between two readings, 0.1 to 3600 (default: 1)\n"
 	        "  --once           print the difference of two readings and end; default without a terminal\n"
 	        "  --json           the same as one object for programs; units are seconds, tokens and bytes\n"
+	        "  --keys           what each API key uses, and how often its limits refused it; asks the\n"
+	        "                   server at URL (default: http://127.0.0.1:8000) for its /metrics\n"
 	        "\n"
 	        "Keys: q ends.  \"slipring why\" says what the limits mean and what to do.\n");
 	return to == stdout ? 0 : 2;
@@ -293,8 +297,8 @@ int cmd_top(int argc, char **argv)
 {
 	static struct top_view t;
 	static struct sheet s;
-	const char *name = NULL;
-	bool once = false, json = false;
+	const char *name = NULL, *url = "http://127.0.0.1:8000", *key = NULL;
+	bool once = false, json = false, keys = false;
 	double seconds = 1;
 	int r = 0;
 
@@ -308,6 +312,12 @@ int cmd_top(int argc, char **argv)
 			once = true;
 		else if (!strcmp(argv[i], "--json"))
 			once = json = true;
+		else if (!strcmp(argv[i], "--keys"))
+			keys = true;
+		else if (!strcmp(argv[i], "--url") && i + 1 < argc)
+			url = argv[++i];
+		else if (!strcmp(argv[i], "--api-key") && i + 1 < argc)
+			key = argv[++i];
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
 		else if (!strcmp(argv[i], "-i") && i + 1 < argc && (seconds = strtod(argv[++i],
@@ -316,6 +326,11 @@ int cmd_top(int argc, char **argv)
 			;
 		else
 			return command_wrong("top", argv, at, i);
+	}
+	if (keys) {
+		signal(SIGINT, on_end);
+		signal(SIGTERM, on_end);
+		return keys_show(url, key, once, json, seconds, &ended);
 	}
 	if (instance_open(&t.in, "top", name) < 0)
 		return 1;

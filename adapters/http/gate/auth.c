@@ -16,6 +16,7 @@ struct key { uint8_t sum[32]; struct auth_right right; uint32_t order; };
 
 struct auth {
 	const struct config *cfg;
+	struct quota_table *quotas;
 	struct key *key;
 	size_t n, fixed;              /* the first `fixed` are not from the file; both parts are sorted */
 };
@@ -64,10 +65,11 @@ uint64_t auth_salt(uint64_t tenant, uint64_t salt)
 	return auth_hash(s, sizeof(s));
 }
 
+/* What a line of the key file says of its key. */
+struct words { const char *name; struct auth_right right; };
+
 /* The list has room for the next power of two: 65,536 keys move it 17 times. */
-/* right: all of it but the tenant. */
-static int add(struct key **list, size_t *n, const char *key, const char *name,
-               const struct auth_right *right)
+static int add(struct key **list, size_t *n, const char *key, const struct words *w)
 {
 	struct key *k = *list;
 
@@ -81,8 +83,8 @@ static int add(struct key **list, size_t *n, const char *key, const char *name,
 	}
 	k += (*n)++;
 	sha256(key, strlen(key), k->sum);
-	k->right = *right;
-	k->right.tenant = name ? auth_hash(name, strlen(name)) : nameless(k->sum);
+	k->right = w->right;
+	k->right.tenant = w->name ? auth_hash(w->name, strlen(w->name)) : nameless(k->sum);
 	k->order = (uint32_t)*n;
 	return 0;
 }
@@ -110,44 +112,136 @@ static const struct key *find(const struct key *k, size_t n, const uint8_t sum[s
 	return low < n && !memcmp(k[low].sum, sum, 32) ? &k[low] : NULL;
 }
 
-/* Read what follows the key on its line: [name] [min-priority=N] [operator].  0, or -EINVAL and the reason.
- * A name comes before operator, so that one may be called that. */
-static int read_words(char **save, const char **name, struct auth_right *right, const char **why)
+static const struct option {
+	const char *name;
+	long long least, most;
+	size_t at;                            /* an int32_t or uint32_t of struct auth_right */
+} options[] = {
+	{ "min-priority", INT32_MIN, 0, offsetof(struct auth_right, min_priority) },
+	{ "priority", INT32_MIN, INT32_MAX, offsetof(struct auth_right, priority) },
+	{ "rpm", 1, 1000000000, offsetof(struct auth_right, limits.rpm) },
+	{ "tpm", 1, 1000000000, offsetof(struct auth_right, limits.tpm) },
+	{ "max-parallel", 1, 1000000, offsetof(struct auth_right, limits.parallel) },
+};
+#define N_OPTIONS (sizeof(options) / sizeof(options[0]))
+
+/* Read NAME=N into *right.  0, or -EINVAL and the reason. */
+static int read_option(const char *w, size_t n_name, struct auth_right *right, unsigned *given, char *why,
+                       size_t whylen)
 {
-	static const char option[] = "min-priority=";
-	bool given = false;
-	char *w, *end;
+	for (size_t i = 0; i < N_OPTIONS; i++) {
+		const struct option *o = &options[i];
+		const char *number = w + n_name + 1;
+		char *end;
+		long long n;
 
-	*name = NULL;
-	*right = (struct auth_right){ 0 };
-	*why = "\"key [name] [min-priority=N] [operator]\" is expected";
+		if (strlen(o->name) != n_name || memcmp(o->name, w, n_name))
+			continue;
+		n = strtoll(number, &end, 10);
+		if (*given & 1u << i || end == number || *end || n < o->least || n > o->most) {
+			snprintf(why, whylen, "%s must stand once, with a whole number from %lld to %lld", o->name,
+			         o->least, o->most);
+			return -EINVAL;
+		}
+		*given |= 1u << i;
+		*(int32_t *)(void *)((char *)right + o->at) = (int32_t)n;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* Read what follows the key on its line: [name] [OPTION=N ..] [operator].  0, or -EINVAL and the reason.
+ * A name comes before operator, so that one may be called that. */
+static int read_words(char **save, const struct config *c, struct words *to, char *why, size_t whylen)
+{
+	unsigned given = 0;
+	char *w;
+
+	*to = (struct words){ .name = NULL };
+	snprintf(why, whylen, "\"key [name] [min-priority=N] [priority=N] [rpm=N] [tpm=N] [max-parallel=N] "
+	         "[operator]\" is expected");
 	while ((w = strtok_r(NULL, " \t\r\n", save))) {
-		if (strncmp(w, option, sizeof(option) - 1) == 0) {
-			long long n = strtoll(w + sizeof(option) - 1, &end, 10);
+		const char *equals = strchr(w, '=');
 
-			if (given || end == w + sizeof(option) - 1 || *end || n > 0 || n < INT32_MIN) {
-				*why = "min-priority must stand once, with a whole number from -2147483648 to 0";
+		if (equals) {
+			if (read_option(w, (size_t)(equals - w), &to->right, &given, why, whylen) < 0)
 				return -EINVAL;
-			}
-			right->min_priority = (int32_t)n;
-			given = true;
-		} else if (*name && !right->operator && !strcmp(w, "operator")) {
-			right->operator = true;
-		} else if (*name || given || strchr(w, '=')) {   /* a mistyped option must not pass as a name */
+		} else if (to->name && !to->right.operator && !strcmp(w, "operator")) {
+			to->right.operator = true;
+		} else if (to->name || given) {
 			return -EINVAL;
 		} else {
-			*name = w;
+			to->name = w;
 		}
 	}
+	if (to->right.priority && !(c->scheduling_policy && !strcmp(c->scheduling_policy, "priority"))) {
+		snprintf(why, whylen, "priority needs --scheduling-policy priority");
+		return -EINVAL;
+	}
+	if (to->right.min_priority > to->right.priority)
+		to->right.min_priority = to->right.priority;
 	return 0;
 }
 
-static int read_file(const char *path, struct key **list, size_t *n, char *err, size_t errlen)
+/* Two lines of one name: a limit that both give must be the same.  One that one gives holds for both. */
+static bool limits_agree(struct quota_limits *a, struct quota_limits *b)
 {
+	uint32_t *x[] = { &a->rpm, &a->tpm, &a->parallel }, *y[] = { &b->rpm, &b->tpm, &b->parallel };
+
+	for (int i = 0; i < 3; i++) {
+		if (*x[i] && *y[i] && *x[i] != *y[i])
+			return false;
+		*x[i] = *y[i] = *x[i] ? *x[i] : *y[i];
+	}
+	return true;
+}
+
+static int by_tenant(const void *a, const void *b)
+{
+	const struct key *k = a, *l = b;
+
+	return (k->right.tenant > l->right.tenant) - (k->right.tenant < l->right.tenant);
+}
+
+/* Join the limits of each name. */
+static int join(struct key *k, size_t n, const char *path, char *err, size_t errlen)
+{
+	if (n)
+		qsort(k, n, sizeof(*k), by_tenant);
+	for (int pass = 0; pass < 2; pass++)          /* the second brings the last line's to the first */
+		for (size_t i = 1; i < n; i++)
+			if (k[i].right.tenant == k[i - 1].right.tenant &&
+			    !limits_agree(&k[i].right.limits, &k[i - 1].right.limits)) {
+				snprintf(err, errlen, "--api-key-file %s: two lines with one name have different limits",
+				         path);
+				return -EINVAL;
+			}
+	return 0;
+}
+
+/* Give a key its row.  A name that has limits needs one. */
+static int give_row(struct auth *a, struct key *k, const char *name, char *err, size_t errlen)
+{
+	const struct quota_limits *l = &k->right.limits;
+	char made[24];
+
+	if (!a->quotas)
+		return 0;
+	snprintf(made, sizeof(made), "key-%08llx", (unsigned long long)(k->right.tenant >> 32));
+	k->right.quota = quota_row(a->quotas, k->right.tenant, name ? name : made);
+	if (k->right.quota || !(l->rpm || l->tpm || l->parallel))
+		return 0;
+	snprintf(err, errlen, "--api-key-file: more than %d names since the start: no room for the limits of %s",
+	         QUOTA_ROWS, name ? name : made);
+	return -E2BIG;
+}
+
+static int read_file(struct auth *a, struct key **list, size_t *n, char *err, size_t errlen)
+{
+	const char *path = a->cfg->api_key_file;
 	FILE *f = fopen(path, "re");
-	char line[LINE_MAX_], *key, *save;
-	const char *name, *why;
-	struct auth_right right;
+	char line[LINE_MAX_], why[160], *key, *save;
+	struct words words;
 	int number = 0, r = 0;
 
 	if (!f) {
@@ -166,15 +260,17 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 		key = strtok_r(line, " \t\r\n", &save);
 		if (!key || key[0] == '#')
 			continue;
-		r = read_words(&save, &name, &right, &why);
+		r = read_words(&save, a->cfg, &words, why, sizeof(why));
 		if (r < 0) {
 			snprintf(err, errlen, "--api-key-file %s, line %d: %s", path, number, why);
 			break;
 		}
-		r = add(list, n, key, name, &right);
-		if (r == -E2BIG)
+		r = add(list, n, key, &words);
+		if (!r)
+			r = give_row(a, *list + *n - 1, words.name, err, errlen);
+		else if (r == -E2BIG)
 			snprintf(err, errlen, "--api-key-file %s has more than %d keys", path, KEYS_MAX);
-		else if (r < 0)
+		else
 			snprintf(err, errlen, "--api-key-file %s: there is no memory for its keys", path);
 	}
 	if (!r && ferror(f)) {
@@ -186,7 +282,8 @@ static int read_file(const char *path, struct key **list, size_t *n, char *err, 
 	return r;
 }
 
-int auth_create(struct auth **out, const struct config *c, char *err, size_t errlen)
+int auth_create(struct auth **out, const struct config *c, struct quota_table *quotas, char *err,
+                size_t errlen)
 {
 	struct auth *a = calloc(1, sizeof(*a));
 	int r = a ? 0 : -ENOMEM;
@@ -195,9 +292,13 @@ int auth_create(struct auth **out, const struct config *c, char *err, size_t err
 	if (!a)
 		return r;
 	a->cfg = c;
+	a->quotas = quotas;
 	for (int i = 0; !r && i < c->n_api_keys; i++)
-		if (c->api_key[i][0])
-			r = add(&a->key, &a->n, c->api_key[i], NULL, &(struct auth_right){ 0 });
+		if (c->api_key[i][0]) {
+			r = add(&a->key, &a->n, c->api_key[i], &(struct words){ .name = NULL });
+			if (!r)
+				r = give_row(a, a->key + a->n - 1, NULL, err, errlen);
+		}
 	a->fixed = a->n;
 	if (a->n)
 		qsort(a->key, a->n, sizeof(*a->key), by_sum);
@@ -229,7 +330,9 @@ int auth_reload(struct auth *a, char *err, size_t errlen)
 	}
 	if (n)
 		memcpy(list, a->key, n * sizeof(*list));
-	r = read_file(a->cfg->api_key_file, &list, &n, err, errlen);
+	r = read_file(a, &list, &n, err, errlen);
+	if (!r)
+		r = join(list + a->fixed, n - a->fixed, a->cfg->api_key_file, err, errlen);
 	if (!r && !n) {
 		snprintf(err, errlen, "--api-key-file %s has no key", a->cfg->api_key_file);
 		r = -EINVAL;

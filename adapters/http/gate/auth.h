@@ -2,7 +2,9 @@
  *
  * It keeps only SHA-256 sums of keys, sorted, and bisects them for the sum of a request's key.  The time may
  * reveal something of the sums, and nothing of the keys.  Lines of a key file:
- * "key [name] [min-priority=N] [operator]", # comments.
+ * "key [name] [OPTION=N ..] [operator]", # comments.  Options: min-priority, priority, rpm, tpm,
+ * max-parallel.  The last three are limits of the name (quota.h): lines with one name must not contradict
+ * each other.
  */
 #ifndef AUTH_H
 #define AUTH_H
@@ -13,11 +15,13 @@
 
 #include "core/instance/config.h"
 #include "adapters/http/net/http.h"
+#include "quota.h"
 
 struct auth;
 
 /* Takes the keys of flags and environment from struct config, and reads those of the file. */
-int  auth_create(struct auth **out, const struct config *c, char *err, size_t errlen);
+int  auth_create(struct auth **out, const struct config *c, struct quota_table *quotas, char *err,
+                 size_t errlen);
 int  auth_reload(struct auth *a, char *err, size_t errlen);  /* the key file; on failure the old keys stay */
 void auth_free(struct auth *a);
 bool auth_needed(const struct auth *a);
@@ -30,6 +34,9 @@ struct auth_right {
 	uint64_t tenant;              /* a hash of the key's name, or of the key if it has none */
 	int32_t min_priority;         /* the lowest priority value it may ask for, 0 or below */
 	bool operator;                /* it may see who the clients are, and turn knobs */
+	int32_t priority;             /* of its requests that ask for none */
+	struct quota_limits limits;
+	struct quota_row *quota;      /* what its name has used; NULL: no key is configured, or too many are */
 };
 
 /* Is the key of the request valid?  It is "Authorization: Bearer KEY" or "x-api-key: KEY"; if it has both,

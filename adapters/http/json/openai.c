@@ -79,6 +79,7 @@ static void defaults(struct ask *a, enum ask_kind kind, const struct ask_limits 
 		.max_completion_tokens = ASK_NONE, .logprobs = ASK_NONE, .prompt_logprobs = ASK_NONE,
 		.truncate = ASK_NONE, .stream_interval = l->stream_interval,
 		.thinking_budget = -1, .skip_special = true, .spaces_between = true,
+		.priority = kind == ASK_CHAT || kind == ASK_COMPLETION ? l->priority : 0,
 		.include_reasoning = true, .chat.add_generation_prompt = true,
 		.add_special = kind == ASK_COMPLETION, .tokens_as_ids = l->tokens_as_ids,
 	};

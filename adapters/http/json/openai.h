@@ -66,6 +66,7 @@ struct ask_limits {
 	int64_t context;              /* tokens; 0 = not known yet */
 	int     max_logprobs;
 	bool    priorities;           /* --scheduling-policy priority */
+	int64_t priority;             /* of a request that gives none */
 	int64_t min_priority;         /* what the request's key allows; 0 or below */
 	bool    force_usage, tokens_as_ids;
 	int     stream_interval;

@@ -256,6 +256,7 @@ int pooled_parse(struct pooled_ask *a, enum pooled_kind kind, const char *body, 
 	int rc;
 
 	*a = (struct pooled_ask){ .ask = { .kind = ASK_COMPLETION, .n = 1, .logprobs = ASK_NONE,
+		.priority = l->priority,
 		.prompt_logprobs = ASK_NONE, .truncate = ASK_NONE, .add_special = true } };
 	if (ask_json(&a->ask.root, body, n, p) < 0)
 		return -1;

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/gate/auth.c adapters/http/net/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
+/* LINK: adapters/http/gate/auth.c adapters/http/gate/quota.c adapters/http/net/http.c -lcrypto -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc */
 /* test_auth.c - which keys are accepted, where they come from, and what a new key file changes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static void keys(void **state)
 
 	(void)state;
 	write_keys("# keys\n\nfiled\r\nnamed alice\nalso\talice  \n");
-	if (auth_create(&a, &c, err, sizeof(err)))
+	if (auth_create(&a, &c, NULL, err, sizeof(err)))
 		fail_msg("%s", err);
 	assert_true(auth_needed(a));
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -104,7 +104,7 @@ static void many_keys(void **state)
 		fprintf(f, "key%d %s\n", i, i == 9 ? "first" : "all");
 	fprintf(f, "key9 second\n");
 	assert_int_equal(fclose(f), 0);
-	if (auth_create(&a, &c, err, sizeof(err)))
+	if (auth_create(&a, &c, NULL, err, sizeof(err)))
 		fail_msg("%s", err);
 	for (int i = 0; i < KEYS; i += 100) {
 		snprintf(given, sizeof(given), "Bearer key%d", i);
@@ -139,7 +139,7 @@ static void two_headers(void **state)
 	struct auth *a;
 
 	(void)state;
-	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
+	assert_int_equal(auth_create(&a, &c, NULL, err, sizeof(err)), 0);
 	assert_true(let_in(a, "Bearer one", &one));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		r = asking("x-api-key", cases[i].x_api_key);
@@ -171,7 +171,7 @@ static void priorities(void **state)
 	write_keys("plain\nnamed alice\nurgent alice min-priority=-10\nalone min-priority=-3\n"
 	           "most bob min-priority=-2147483648\nzero alice min-priority=0\n"
 	           "boss alice operator\nfirst alice min-priority=-1 operator\ncalled operator\n");
-	if (auth_create(&a, &c, err, sizeof(err)))
+	if (auth_create(&a, &c, NULL, err, sizeof(err)))
 		fail_msg("%s", err);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct http_request r = asking("authorization", cases[i].key);
@@ -181,6 +181,37 @@ static void priorities(void **state)
 		assert_int_equal(right.tenant == auth_hash("alice", 5), cases[i].as_alice);
 		assert_int_equal(right.operator, cases[i].operator);
 	}
+	auth_free(a);
+}
+
+/* What a line allows; lines with one name share their limits. */
+static void limits(void **state)
+{
+	static struct quota_table table;
+	struct config c = { .api_key_file = file, .scheduling_policy = "priority" };
+	struct auth_right a1, a2, b, n;
+	struct http_request r;
+	char err[256] = "";
+	struct auth *a;
+
+	(void)state;
+	write_keys("a1 alice rpm=60 priority=-2\na2 alice tpm=1000\nb bob max-parallel=3 rpm=60\nnobody tpm=7\n");
+	if (auth_create(&a, &c, &table, err, sizeof(err)))
+		fail_msg("%s", err);
+	r = asking("authorization", "Bearer a1");
+	assert_true(auth_check(a, &r, &a1));
+	r = asking("authorization", "Bearer a2");
+	assert_true(auth_check(a, &r, &a2));
+	r = asking("authorization", "Bearer b");
+	assert_true(auth_check(a, &r, &b));
+	r = asking("x-api-key", "nobody");
+	assert_true(auth_check(a, &r, &n));
+	assert_true(a1.limits.rpm == 60 && a1.limits.tpm == 1000 && !a1.limits.parallel);
+	assert_memory_equal(&a1.limits, &a2.limits, sizeof(a1.limits));
+	assert_true(a1.quota && a1.quota == a2.quota && !strcmp(a1.quota->name, "alice"));
+	assert_true(a1.priority == -2 && a1.min_priority == -2 && a2.priority == 0);
+	assert_true(b.limits.parallel == 3 && b.quota != a1.quota);
+	assert_true(n.limits.tpm == 7 && !strncmp(n.quota->name, "key-", 4) && !strstr(n.quota->name, "nobody"));
 	auth_free(a);
 }
 
@@ -208,7 +239,11 @@ static void wrong_files(void **state)
 		{ "key min-priority=-1 name\n", "line 1" }, { "key name min-priority=1\n", "from -2147483648 to 0" },
 		{ "key min-priority=\n", "line 1" }, { "key min-priority=-1x\n", "line 1" },
 		{ "good\nkey min-priority=-2147483649\n", "line 2" },
-		{ "key min-priority=-1 min-priority=-2\n", "must stand once" }, { longest, "line 1: it is longer" },
+		{ "key min-priority=-1 min-priority=-2\n", "must stand once" },
+		{ "key rpm=0\n", "from 1 to" }, { "key tpm=1000000001\n", "from 1 to" },
+		{ "key max-parallel=x\n", "max-parallel must" }, { "key rpm=1 rpm=1\n", "must stand once" },
+		{ "key priority=1\n", "--scheduling-policy" },
+		{ "key a rpm=1\nother a rpm=2\n", "different limits" }, { longest, "line 1: it is longer" },
 	};
 	struct config c = { .api_key_file = file };
 	uint64_t tenant;
@@ -219,7 +254,7 @@ static void wrong_files(void **state)
 	(void)state;
 	memset(longest, 'k', sizeof(longest) - 1);
 	write_keys("good\n");
-	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
+	assert_int_equal(auth_create(&a, &c, NULL, err, sizeof(err)), 0);
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		write_keys(cases[i].text);
 		assert_true(auth_reload(a, err, sizeof(err)) < 0);
@@ -231,11 +266,11 @@ static void wrong_files(void **state)
 	unlink(file);
 	assert_true(auth_reload(a, err, sizeof(err)) < 0 && let_in(a, "Bearer good", &tenant));
 	auth_free(a);
-	assert_true(auth_create(&a, &c, err, sizeof(err)) < 0);
+	assert_true(auth_create(&a, &c, NULL, err, sizeof(err)) < 0);
 	assert_null(a);
 
 	c.api_key_file = NULL;                 /* no keys at all: none is needed */
-	assert_int_equal(auth_create(&a, &c, err, sizeof(err)), 0);
+	assert_int_equal(auth_create(&a, &c, NULL, err, sizeof(err)), 0);
 	assert_false(auth_needed(a));
 	assert_true(let_in(a, "Bearer anything", &tenant) && !tenant);
 	assert_int_equal(auth_reload(a, err, sizeof(err)), 0);
@@ -256,7 +291,7 @@ static void no_memory(void **state)
 	for (n = 1;; n++) {
 		err[0] = 0;
 		calls = 0, fails = n;
-		if (!auth_create(&a, &c, err, sizeof(err)))
+		if (!auth_create(&a, &c, NULL, err, sizeof(err)))
 			break;
 		fails = 0;
 		assert_null(a);
@@ -288,7 +323,8 @@ static void never_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys), cmocka_unit_test(many_keys), cmocka_unit_test(two_headers), cmocka_unit_test(priorities), cmocka_unit_test(salts),
+		cmocka_unit_test(keys), cmocka_unit_test(many_keys), cmocka_unit_test(two_headers), cmocka_unit_test(priorities),
+		cmocka_unit_test(limits), cmocka_unit_test(salts),
 		cmocka_unit_test(wrong_files), cmocka_unit_test(no_memory), cmocka_unit_test(never_none),
 	};
 	int failed;

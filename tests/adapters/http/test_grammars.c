@@ -1,4 +1,4 @@
-/* LINK: adapters/http/guided/grammars.c adapters/http/tenants.c adapters/http/gate/auth.c adapters/http/net/http.c core/instance/log.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -lcrypto -lpthread */
+/* LINK: adapters/http/guided/grammars.c adapters/http/tenants.c adapters/http/gate/auth.c adapters/http/gate/quota.c adapters/http/net/http.c core/instance/log.c adapters/http/json/problem.c adapters/http/json/out.c adapters/http/json/number.c -lcrypto -lpthread */
 /* test_grammars.c - the cache of compiled grammars: what is found, dropped and refused. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* LINK: adapters/http/metrics.c adapters/http/json/out.c adapters/http/json/number.c core/instance/stats.c core/instance/log.c core/instance/knobs.c core/instance/refuse.c */
+/* LINK: adapters/http/metrics.c adapters/http/gate/quota.c adapters/http/json/out.c adapters/http/json/number.c core/instance/stats.c core/instance/log.c core/instance/knobs.c core/instance/refuse.c */
 /* test_metrics.c - /metrics as a scraper reads it: the format, the samples from the daemon's page, and
  * those from the counters that all adapter processes share.
  */
