@@ -6,7 +6,7 @@ from harness import *
 
 N = int(os.environ.get("RESTART_STREAMS", 12))
 SMALL = N <= 16
-TOKENS = 20 if SMALL else 60
+TOKENS = 20 if SMALL else 40
 ARGS = ["--max-num-seqs", 16 if SMALL else 64, "--max-model-len", 1024]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 40}, "people": {"type": "integer"},
           "names": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 3, "maxItems": 5}},
@@ -108,9 +108,9 @@ def disturbed(p, want, how):
     t = threading.Thread(target=lambda: got.extend(p.together(N, one)))
     before = moved(p)
     t.start()
-    check(go.wait(120), "the streams begin")
+    check(go.wait(120 if SMALL else 600), "the streams begin")
     how(p)
-    t.join(180)
+    t.join(180 if SMALL else 900)
     check(len(got) == N, "every stream ends")
     for i, g in enumerate(got):
         check(g == want[i], f"answer {i} ({KINDS[i % len(KINDS)](i)[0]}) as undisturbed:\n{str(g)[:700]}\nfor\n{str(want[i])[:700]}")
