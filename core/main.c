@@ -37,6 +37,7 @@
 #include "loop.h"
 #include "core/models/model.h"
 #include "core/instance/notify.h"
+#include "keep.h"
 #include "plan.h"
 #include "rank.h"
 #include "core/sched/sched.h"
@@ -61,6 +62,9 @@ struct daemon {
 	struct prefix_secret secret;
 	struct prefix_page *shown;        /* the prefixes that we have; NULL: nobody looks */
 	int shown_fd;
+	struct keep keep;                 /* dir NULL: cached prefixes end with us */
+	char keep_name[CONFIG_INSTANCE + 8];
+	bool drained;                     /* the loop has ended as it should */
 	uid_t gateway;
 	struct { struct load *load; uint64_t total, next_ns; bool bar; int percent, shown; } loading;
 	struct loop loop;
@@ -291,12 +295,87 @@ static int find_gateway(struct daemon *d, uid_t *uid)
 	return 0;
 }
 
+/* What K,V of a prompt depend on, besides its ids. */
+static void identify(const struct daemon *d, uint64_t identity[2])
+{
+	const struct sr_limits *l = &d->plan.limits;
+	const int64_t words[] = { l->kv_type, l->block_tokens, d->plan.need.per_block, d->plan.context,
+		(int64_t)d->model->weight_bytes };
+	const char *text[] = { d->model->stored, d->model->format, d->model->quantization, d->cfg.dtype };
+	struct stat st;
+
+	keep_identity(identity, words, sizeof(words));
+	for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++)
+		keep_identity(identity, text[i] ? text[i] : "", text[i] ? strlen(text[i]) : 0);
+	for (int32_t i = 0; i < d->model->n_files; i++) {
+		if (stat(d->model->file[i], &st) < 0)
+			memset(&st, 0, sizeof(st));
+		keep_identity(identity, (int64_t[]){ (int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec,
+		                                     st.st_mtim.tv_nsec }, 5 * sizeof(int64_t));
+	}
+}
+
+/* --kv-save: what can be kept, and the secret of the salts of what was. */
+static int begin_keep(struct daemon *d, bool shared)
+{
+	const struct sr_limits *l = &d->plan.limits;
+	const char *why = !d->loop.ops->kv ? "is for the CPU: this back end's KV cache ends with it" :
+		l->n_groups > 1 || l->group[0].window ? "does not know groups of layers with windows" :
+		l->n_states ? "does not know layers with a state" :
+		!d->cfg.enable_prefix_caching ? "needs --enable-prefix-caching" : NULL;
+	struct prefix_secret kept;
+
+	if (!d->cfg.kv_save)
+		return 0;
+	if (why) {
+		snprintf(d->err, sizeof(d->err), "--kv-save %s", why);
+		return fail(d, "cannot start");
+	}
+	snprintf(d->keep_name, sizeof(d->keep_name), "%s.kv", d->cfg.instance);
+	d->keep = (struct keep){ .dir = d->cfg.kv_save, .name = d->keep_name, .most = d->cfg.kv_save_size,
+		.ops = d->loop.ops, .b = d->loop.b, .block_tokens = l->block_tokens, .n_blocks = l->n_blocks,
+		.block_bytes = d->plan.need.per_block };
+	identify(d, d->keep.identity);
+	if (!shared && keep_secret(&d->keep, &kept, d->err, sizeof(d->err)) == 0)
+		d->secret = kept;                /* among replicas the secret is that of all */
+	return 0;
+}
+
+/* A file that does not fit is a cold start. */
+static void read_keep(struct daemon *d)
+{
+	uint64_t began = io_now();
+	int n = d->keep.dir ? keep_read(&d->keep, &d->secret, d->kv, d->err, sizeof(d->err)) : -ENOENT;
+
+	if (n >= 0)
+		log_info("%d blocks of cached prefixes were kept (%.1f MiB, read in %.2f s)", n,
+		         (double)n * (double)d->keep.block_bytes / (1 << 20), (double)(io_now() - began) / 1e9);
+	else if (n != -ENOENT)
+		log_warn("no cached prefixes are taken over: %s", d->err);
+}
+
+static void write_keep(struct daemon *d)
+{
+	int n;
+
+	if (!d->keep.dir || !d->drained)
+		return;
+	n = keep_write(&d->keep, &d->secret, d->kv, d->err, sizeof(d->err));
+	if (n < 0)
+		log_warn("cached prefixes are not kept: %s", d->err);
+	else
+		log_info("%d blocks of cached prefixes are kept in %s", n, d->keep.dir);
+}
+
 /* Keys of names, salts and tenants.  One of several daemons shows which prefixes it has. */
 static int make_prefixes(struct daemon *d)
 {
 	const struct sr_limits *l = &d->plan.limits;
+	bool shared = getenv(PREFIX_SECRET_FD);
 	int r = prefix_secret(&d->secret);
 
+	if (!r && begin_keep(d, shared) < 0)
+		return -1;
 	if (!r && d->cfg.data_parallel_size > 1 && d->cfg.enable_prefix_caching)
 		r = prefix_create(&d->shown, &d->shown_fd, (int64_t)l->n_blocks + l->n_host_blocks, &d->secret);
 	if (!r && d->shown)
@@ -386,6 +465,7 @@ static int make_scheduler(struct daemon *d)
 		         (long long)c.knobs.queue_tokens);
 		return fail(d, "cannot start");
 	}
+	read_keep(d);
 	clients_attach(d->loop.cl, d->loop.s);
 	cc.knobs = c.knobs;
 	cc.seqs_most = l->slots;
@@ -445,6 +525,7 @@ static void stop_daemon(struct daemon *d)
 {
 	if (d->loop.cl)
 		clients_destroy(d->loop.cl);           /* forgets all requests, so the scheduler is empty */
+	write_keep(d);
 	control_destroy(d->control);
 	sched_destroy(d->loop.s);
 	kv_destroy(d->kv);
@@ -532,6 +613,7 @@ int main(int argc, char **argv)
 		log_info("Ready after %.2f s: %s on %s, %s, socket %s", (double)(io_now() - began) / 1e9,
 		         d.loop.st->model, d.loop.ops->name, io_kind(d.loop.io), d.ring_socket.path);
 		r = loop_run(&d.loop);
+		d.drained = r == 0 && !d.loop.health.hangs && sched_flying(d.loop.s) < 0;
 	}
 	stop_daemon(&d);
 	if (d.loop.health.hangs)

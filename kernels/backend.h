@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 8
+#define SR_BACKEND_VERSION 9
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
@@ -259,6 +259,10 @@ struct sr_backend_ops {
 	/* NULL, or: a number that grows with every layer of a batch, so that a long batch can be
 	 * told from one that hangs.  Any thread may call it. */
 	uint64_t (*progress)(const struct sr_backend *b);
+
+	/* NULL, or where KV block i of the device lies, for a file that outlives the back end.  *kind names all that its
+	 * bytes depend on besides the model and the limits.  Only while no batch is in flight. */
+	void *(*kv)(struct sr_backend *b, int32_t i, const char **kind);
 
 	/* NULL: a device that is lost stays lost.  Else, after launch or poll said -EIO: start it anew.  0: it is
 	 * being started, ask again; 1: it is as after open, with nothing in its slots, blocks and batches (core's

@@ -78,6 +78,8 @@ struct config {
 	int      max_clients;
 	const char *gateway_user;             /* user whose requests may name tenants; NULL = our own uid */
 	double   shutdown_timeout;            /* seconds of draining, 30 */
+	const char *kv_save;                  /* a folder for cached prefixes, or NULL */
+	int64_t  kv_save_size;                /* bytes of the file there */
 	double   daemon_wait;                 /* seconds that requests are held while the daemon is away, 10 */
 	int      data_parallel_size;          /* daemons that serve the model: replicas, 1 */
 	int      data_parallel_size_local;    /* 0 = not given, else equal to the one before */

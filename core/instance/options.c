@@ -86,6 +86,11 @@ const struct option options[] = {
 	OPT("kv-cache-memory-bytes", SIZE, MEMORY, D_, kv_cache_memory_bytes, "0", RANGE(1, 1024 * TERA),
 	    COMMON,
 	    .help = "size of the KV cache; overrides --gpu-memory-utilization"),
+	OPT("kv-save", TEXT, MEMORY, D_, kv_save, NULL,
+	    .help = "a folder of the daemon's user: cached prefixes are written there when it stops, and read at the next "
+	            "start; on the CPU"),
+	OPT("kv-save-size", SIZE, MEMORY, D_, kv_save_size, "4G", RANGE(1, 1024 * TERA),
+	    .help = "most bytes that --kv-save writes: what was used last"),
 	OPT("num-gpu-blocks-override", SIZE, MEMORY, D_, num_gpu_blocks_override, "0", RANGE(1, 1 << 30),
 	    .help = "number of KV blocks, whatever would fit"),
 	OPT("block-size", INT, MEMORY, D_ | H_, block_size, "16", RANGE(8, 64),

@@ -5,6 +5,7 @@
  *	window.c     blocks that leave windows; units
  *	state.c      states of sequences, and their snapshots
  *	most.c       how many blocks a sequence may hold
+ *	save.c       cached blocks that outlive the daemon
  *	index.c      from the name of a full block to the block
  *	cache.c      cached blocks by owner and time of release: floors, who is evicted next
  *	prefetch.h   what is prefetched, and how far ahead

@@ -200,6 +200,19 @@ void kv_release(struct kv *kv, struct kv_table *t);
  * no batch may be being filled. */
 void kv_forget(struct kv *kv);
 
+/* Blocks for a file (core/keep.h), of a cache with one group, without windows and states.  kv_saved: up to `most`
+ * cached blocks of the device, the one released last first, so that a parent comes before its children.
+ * kv_restore: into an empty cache, in this order; sets each `block`, whose content the caller puts there before the
+ * first batch.  Both return how many. */
+struct kv_saved {
+	int32_t  block;
+	int32_t  parent;      /* its place in this list; -1: none, it begins a prompt */
+	uint64_t salt;
+	const int32_t *id;    /* [block_tokens] */
+};
+int32_t kv_saved(const struct kv *kv, struct kv_saved *out, int32_t most);
+int32_t kv_restore(struct kv *kv, struct kv_saved *in, int32_t n);
+
 /* Copy out, ahead of need, the cached blocks that would be evicted next, with the copies that
  * are left.  They stay on the device too.  Only blocks that are published, cached, without a twin
  * and not pinned are copied.  Host room is made oldest first.  Returns the number of copies. */

@@ -898,6 +898,14 @@ static uint64_t progress(const struct sr_backend *b)
 	return atomic_load_explicit(&b->breaths, memory_order_relaxed);
 }
 
+/* Instruction sets add in different orders, so K,V of one are not those of another. */
+static void *kv_at(struct sr_backend *b, int32_t i, const char **kind)
+{
+	assert(i >= 0 && i < b->lim.n_blocks);
+	*kind = b->k->name;
+	return b->kv + (size_t)i * b->kv_block;
+}
+
 const struct sr_backend_ops *sr_cpu_ops(void)
 {
 	static const struct sr_backend_ops ops = {
@@ -914,6 +922,7 @@ const struct sr_backend_ops *sr_cpu_ops(void)
 		.work = work,
 		.arm = arm,
 		.progress = progress,
+		.kv = kv_at,
 	};
 
 	return &ops;
