@@ -134,6 +134,7 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 GROUP_kv        := $(wildcard core/kv/*.c) core/prefix.c
 GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
+GROUP_figures   := $(FIGURES)
 GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
 GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick avx2 avx2_matmul avx2_attend \
