@@ -6,6 +6,7 @@
 #	make check      the test suite alone: no set-up
 #	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
+#	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
@@ -483,6 +484,10 @@ endif
 # kill -9 and SIGTERM of the daemon under 200 streams of every kind: what `make test` does with 12.
 restart-test: all
 	RESTART_STREAMS=200 tests/e2e/e2e_restart.py $(BUILD)
+
+.PHONY: page-test
+page-test: all
+	SLIPRING_PAGE=long tests/e2e/e2e_browser.py $(BUILD)
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))

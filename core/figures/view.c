@@ -171,11 +171,12 @@ static json_t *json_knobs(const struct stats_page *p)
 
 static json_t *json_memory(const struct stats_page *p)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I}",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I}",
 	                 "weights_bytes", (json_int_t)p->weights_bytes, "kv_bytes", (json_int_t)p->kv_bytes,
 	                 "kv_tokens", (json_int_t)p->kv_tokens, "block_tokens", (json_int_t)p->block_tokens,
 	                 "kv_blocks_peak", (json_int_t)p->blocks_peak, "kv_groups", (json_int_t)p->kv_groups,
-	                 "host_blocks", (json_int_t)p->n_host_blocks, "kv_dtype", p->kv_dtype,
+	                 "host_blocks", (json_int_t)p->n_host_blocks, "kv_blocks_cached", (json_int_t)p->blocks_cached,
+	                 "host_blocks_cached", (json_int_t)p->host_cached, "kv_dtype", p->kv_dtype,
 	                 "states", (json_int_t)p->n_states, "states_used", (json_int_t)p->states_used,
 	                 "state_bytes", (json_int_t)p->state_bytes);
 }

@@ -22,7 +22,7 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 12u
+#define STATS_VERSION 13u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -113,6 +113,7 @@ struct stats_page {
 
 	/* gauges */
 	uint64_t running, waiting, blocks_used, clients;
+	uint64_t blocks_cached, host_cached; /* blocks that no sequence has, kept for their prefixes: by tier */
 	uint64_t waiting_tokens;      /* prompt tokens of the waiting requests, cached or not */
 	double   prompt_token_ns;     /* time that a prompt token adds to a batch, smoothed; 0 = not known */
 	uint64_t states_used;         /* by running sequences */

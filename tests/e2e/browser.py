@@ -67,7 +67,7 @@ class Browser:
         self.p = subprocess.Popen([program(), "--headless=new", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={self.dir}",
                                    "--no-first-run", "--disable-gpu", "--disable-extensions", "--disable-background-networking",
                                    "--disable-component-update", "--disable-sync", "--no-default-browser-check", "--mute-audio",
-                                   "--renderer-process-limit=1", "--disable-dev-shm-usage",
+                                   "--renderer-process-limit=1", "--disable-dev-shm-usage", "--hide-scrollbars",
                                    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "about:blank"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         path, end = os.path.join(self.dir, "DevToolsActivePort"), time.monotonic() + 60

@@ -90,9 +90,13 @@ class Chart {
 		charts.draw();
 		this.tell?.(charts.index(), this.picked);
 	}
+	// A step longer than a second is counted at its end: seconds without any look ahead to it.
 	shares(i) {
-		const v = this.parts.map(part => ({ part, value: charts.past.value(part.name, i) || 0 }));
-		const all = v.reduce((s, x) => s + x.value, 0);
+		let v, all, to = Math.min(i + 8, charts.past.at.length - 1);
+		do {
+			v = this.parts.map(part => ({ part, value: charts.past.value(part.name, i) || 0 }));
+			all = v.reduce((s, x) => s + x.value, 0);
+		} while (!all && i++ < to);
 		for (const x of v) x.share = all ? x.value / all : 0;
 		return v;
 	}
@@ -174,11 +178,12 @@ class Chart {
 			g.lineJoin = "round";
 			g.setLineDash(part.dash || []);
 			g.beginPath();
-			let down = false;
+			let down = false, last = 0;
 			for (let i = 0; i < p.at.length; i++) {
 				const v = c ? c[i] : 0;
-				if (v === null || (i && p.at[i] - p.at[i - 1] > 3 * p.every)) down = false;
 				if (v === null) continue;
+				if (p.at[i] - last > 15 * p.every) down = false;
+				last = p.at[i];
 				const y = H - 1.5 - Math.min(1, v * (this.scale || 1) / top) * (H - 16);
 				if (down) g.lineTo(x(p.at[i]), y);
 				else g.moveTo(x(p.at[i]) - 0.5, y), g.lineTo(x(p.at[i]), y);

@@ -94,8 +94,8 @@ const live = (() => {
 
 	function memory(e) {
 		const m = e.memory, kv = m.kv_bytes, used = e.kv_blocks ? e.kv_blocks_used / e.kv_blocks : 0, peak = e.kv_blocks ? m.kv_blocks_peak / e.kv_blocks : 0;
-		const all = m.weights_bytes + kv || 1;
-		const piece = (name, label, n, colour, hatch) => {
+		const all = m.weights_bytes + kv || 1, cached = e.kv_blocks ? m.kv_blocks_cached / e.kv_blocks : 0, host = m.host_blocks * kv / (e.kv_blocks || 1);
+		const piece = (label, n, colour, hatch) => {
 			const b = h("div", { class: "piece" + (hatch ? " hatch" + hatch : ""), title: label });
 			b.style.flexGrow = String(n / all);
 			b.style.setProperty("--c", "var(--" + colour + ")");
@@ -103,13 +103,15 @@ const live = (() => {
 		};
 		only(box.memory, h("h2", null, "Memory"),
 			h("div", { class: "stack", role: "img", "aria-label": "weights " + bytes(m.weights_bytes) + ", KV cache " + bytes(kv) },
-				piece("w", "weights " + bytes(m.weights_bytes), m.weights_bytes, "c1"),
-				piece("u", "KV blocks in use", kv * used, "c3", 1), piece("f", "KV blocks that are free or cached", kv * (1 - used), "none")),
+				piece("weights " + bytes(m.weights_bytes), m.weights_bytes, "c1"),
+				piece("KV blocks in use", kv * used, "c3", 1), piece("cached prefixes", kv * cached, "c4"), piece("free KV blocks", kv * (1 - used - cached), "none")),
 			h("dl", null,
 				h("dt", null, "weights"), h("dd", null, bytes(m.weights_bytes)),
 				h("dt", null, "KV cache on the device"), h("dd", null, bytes(kv) + ", " + m.kv_dtype + (m.kv_groups > 1 ? ", " + m.kv_groups + " groups" : "")),
 				h("dt", null, "blocks in use"), h("dd", null, number(e.kv_blocks_used) + " of " + number(e.kv_blocks) + " (" + percent(used) + "), at most " + percent(peak) + " this minute"),
-				h("dt", null, "host tier"), h("dd", null, m.host_blocks ? number(m.host_blocks) + " blocks" : "none"),
+				h("dt", null, "cached prefixes"), h("dd", null, number(m.kv_blocks_cached) + " blocks (" + percent(cached) + ")"),
+				m.states > 0 && [h("dt", null, "states"), h("dd", null, number(m.states_used) + " of " + number(m.states) + ", " + bytes(m.state_bytes))],
+				h("dt", null, "host tier"), h("dd", null, m.host_blocks ? number(m.host_blocks_cached) + " of " + number(m.host_blocks) + " blocks hold cached prefixes, " + bytes(host) : "none"),
 				h("dt", null, "holds"), h("dd", null, number(m.kv_tokens) + " tokens; " + number(e.max_model_len) + " at most in a request")));
 	}
 
