@@ -2,8 +2,8 @@
  *
  * One struct api per adapter process and model; the first model's is the one that the functions below take.
  * All belong to the process's io loop and thread.  main.c makes the shared counters before it forks.  Each
- * process then makes its apis and gives api_app() to the server of conn.h.  They open their models' text side.
- * They need no daemon to start: while there is none, requests are answered with 503, or held.
+ * process then makes its apis and gives api_app() to the server of conn.h.  They open their models' text
+ * side.  They need no daemon to start: while there is none, requests are answered with 503, or held.
  *
  *	api_shared_create -> fork -> io_create -> api_create -> server_create(.., api_app(a), ..)
  *	SIGHUP: api_reload (the API key file).  SIGTERM: api_drain, then wait for api_idle.
