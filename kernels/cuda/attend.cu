@@ -63,6 +63,7 @@ void angles(struct dev *d, int T)
 
 struct rope_args {
 	bf16 *qkv;
+	int32_t width;               /* elements of a row of qkv */
 	const struct batch_token *token;
 	const float2 *angle;
 	int32_t dims, by_pairs;
@@ -168,7 +169,7 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	int heads = a.n_heads + a.k_heads + a.v_heads;
 	float *head = (float *)shared + ROPE_WARPS + warp * E, q_by = 1, k_by = 1, heat = 1;
 	struct batch_token k = a.token[blockIdx.x];
-	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)(heads * E);
+	bf16 *row = a.qkv + (size_t)blockIdx.x * (size_t)a.width;
 	const float2 *angle = a.angle + (size_t)blockIdx.x * (size_t)(a.dims / 2);
 
 	if (a.qk_norm & SR_QK_ROW) {
@@ -247,7 +248,8 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.kv_half = d->kv.half;
 	a.n_layers = d->kv.places;
 	a.layer = at.at;
-	d->attend.q_width = (a.n_heads + a.k_heads + a.v_heads) * a.head_dim;
+	a.width = (a.n_heads + a.k_heads + a.v_heads + (kind->gate ? a.n_heads : 0)) * a.head_dim;
+	d->attend.q_width = a.width;
 	if (!d->fault.lost)
 		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
 			ROPE_WARPS * (size_t)(kind->head_dim + 1) * sizeof(float),

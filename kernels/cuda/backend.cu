@@ -274,14 +274,14 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
-	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_GATE | SR_HAS_STATE | SR_HAS_LATENT |
+	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_LATENT |
 	    SR_HAS_WIDTHS | SR_HAS_BESIDE | SR_HAS_INPUTS | SR_HAS_OUT_SCALE), "the CUDA back end", err, errlen))
 		return -ENOTSUP;
 	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
 		return refuse(-ENOTSUP, err, errlen,
 			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
 			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
-	if (experts_check(m, err, errlen))
+	if (experts_check(m, err, errlen) || recur_check(m, err, errlen))
 		return -ENOTSUP;
 	if (m->embed.index.bytes)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: embeddings with groups out of order (act-order) are "
@@ -311,7 +311,8 @@ static void get(struct dev *, enum place, float *, int);
 
 /* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend, NULL, NULL, act_mul, pick_norm,
+	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend,
+	attend_gate, recur, act_mul, pick_norm,
 	sample, NULL,
 	put, get,
 };
@@ -330,7 +331,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	e = special_parse(&b->d.without, getenv("SLIPRING_CUDA_WITHOUT"), err, errlen);
 	if (!e)
 		e = check_shape(m, lim, err, errlen);
-	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS);
+	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
 	if (!e)
 		e = shape_of(&b->d.shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
 	if (!e)
@@ -374,6 +375,7 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		out->slots = (int64_t)lay_slots(b, NULL);
 		out->per_block = (int64_t)b->kv_block;
 		out->kinds_in_groups = 1;
+		out->per_state = (int64_t)state_bytes(m);
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
 		out->avail = (int64_t)avail;
 		out->total = (int64_t)total;
@@ -414,6 +416,8 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	    !device_memory(d, &b->weights, weights, "memory for weights") ||
 	    !device_memory(d, &b->scratch, scratch, "memory for activations") ||
 	    !device_memory(d, &b->slots, slots, "memory for slots") ||
+	    !device_memory(d, (unsigned char **)&d->states, (size_t)b->lim.n_states * state_bytes(&b->m),
+		"memory for states") ||
 	    !device_memory(d, &b->kv, ((size_t)b->lim.n_blocks + 1) * b->kv_block,
 		"memory for the KV cache") ||
 	    !cuda_ok(d, cudaHostAlloc((void **)&b->pinned, pinned, cudaHostAllocDefault),
@@ -443,7 +447,7 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 			sizeof(uint32_t), d->stream), "clear counts") &&
 	       cuda_ok(d, cudaMemsetAsync(d->product.arrived, 0, d->product.n_arrived * sizeof(uint32_t),
 			d->stream), "clear counts of tiles") &&
-	       matmul_prepare(d) && attend_prepare(d);
+	       matmul_prepare(d) && attend_prepare(d) && recur_prepare(d);
 }
 
 /* Copies from memory that stays allocated: after an error it is unknown whether the copy is done. */
@@ -510,7 +514,7 @@ static void close_backend(struct sr_backend *b)
 		cuda_ok(d, cudaFreeHost(b->host_kv), "close");
 	if (b->pinned)
 		cuda_ok(d, cudaFreeHost(b->pinned), "close");
-	for (unsigned char *p : { b->weights, b->scratch, b->slots, b->kv })
+	for (unsigned char *p : { b->weights, b->scratch, b->slots, b->kv, (unsigned char *)d->states })
 		if (p)
 			cuda_ok(d, cudaFree(p), "close");
 	for (const struct flight &f : b->flight)

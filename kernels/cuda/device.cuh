@@ -9,6 +9,7 @@
  *	             packed_many_rows.cu, hopper_many_rows.cu; lt.cu by cuBLASLt, if that is installed)
  *	route.cu     which experts a token goes to; grouped.cu: products by expert
  *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
+ *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token
  *	special.cu   which kernels can be switched off, by name
  *	roof.cu      the least time that a batch takes, for statistics
@@ -79,6 +80,7 @@ struct dev {
 	struct products product;
 	struct routing routing;
 	struct kv_pool kv;
+	float *states;               /* [n_states], of state_bytes() each; or NULL */
 	struct slots slots;
 	struct batches batch;
 	struct roof roof;

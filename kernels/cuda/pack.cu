@@ -141,6 +141,8 @@ static __global__ void unpack_kernel(struct file_piece p, const uint8_t *data, i
 		float w = (weight_at(p.type, data + row * p.row_bytes + p.skip, p.at + i * p.step, weights, bytes) +
 			p.add) * p.mul;
 
+		if (p.neg_exp)
+			w = (float)-exp((double)w);
 		at = row * (size_t)p.k + (size_t)i;
 		if (p.f32)
 			((float *)p.dense)[at] = w;

@@ -18,6 +18,7 @@ struct file_piece {                       /* whole rows of one extent of a tenso
 	                                in transposed rows of `outputs` elements; else 0, 0, 1 */
 	bool transposed, apart;      /* apart: scales are in an extent of their own */
 	float add, mul;
+	bool neg_exp;                /* then -exp of it */
 	void *dense;                 /* OF_DENSE: destination of row `first` */
 	bool f32;                    /* OF_DENSE: write f32, else bf16 */
 	enum held held;              /* other forms: the stored form */

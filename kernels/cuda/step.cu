@@ -89,6 +89,7 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 			s.n_runs += count_runs(r->n, 0, most);
 		}
 	}
+	s.n_rows = b->n_rows;
 	s.n_pieces = singles ? most_pieces(d, singles) : 0;
 	return s;
 }
@@ -132,7 +133,7 @@ static __device__ void begin_slot(struct slot *s, const uint32_t *word)
 {
 	copy_words((uint32_t *)&s->s, word, sizeof(struct sr_sampling) / sizeof(uint32_t));
 	if (threadIdx.x == 0)
-		s->counted = s->n_prompt = s->n_history = s->n_words = 0;
+		s->counted = s->n_prompt = s->n_history = s->n_words = 0, s->keep = -1;
 }
 
 static __device__ void add_list(struct slot *s, uint32_t *word, const struct sr_cmd *c, const uint32_t *from)
@@ -169,6 +170,18 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 		break;
 	case SR_CMD_BLOCKS:
 		copy_words((uint32_t *)table_of(slots, c.slot) + c.group * slots->group_cap + c.a, word, c.n);
+		break;
+	case SR_CMD_STATE:
+		if (threadIdx.x == 0) {
+			s->from = c.a;
+			s->to = c.n;
+		}
+		break;
+	case SR_CMD_KEEP:
+		if (threadIdx.x == 0) {
+			s->keep = c.a;
+			s->keep_at = c.n;
+		}
 		break;
 	}
 	__syncthreads(); /* makes this command visible to the next */
@@ -335,10 +348,19 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 		}
 }
 
-static __global__ void end_kernel(struct current_batch *current)
+/* row: those of a batch whose layers have a state; the next rows of their slots continue what they left. */
+static __global__ void end_kernel(struct current_batch *current, const struct sr_row *row, int32_t n_rows,
+	struct slot *slot)
 {
 	let_next_start();
 	wait_for_previous();
+	for (int32_t i = (int32_t)threadIdx.x; i < n_rows; i += (int32_t)blockDim.x) {
+		struct slot *s = &slot[row[i].slot];
+
+		s->from = s->to;
+		s->keep = -1;
+	}
+	__syncthreads();
 	if (threadIdx.x)
 		return;
 	current->signal->end_ns = device_ns();
@@ -368,5 +390,6 @@ void step_begin(struct dev *d)
 void step_end(struct dev *d)
 {
 	if (!d->fault.lost)
-		cuda_ok(d, start(end_kernel, 1, 32, 0, d->stream, d->batch.current), "end a batch");
+		cuda_ok(d, start(end_kernel, 1, 32, 0, d->stream, d->batch.current, d->batch.list.row,
+			d->states ? d->batch.step.n_rows : 0, d->slots.slot), "end a batch");
 }

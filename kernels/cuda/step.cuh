@@ -59,8 +59,8 @@ struct lists {
 };
 
 /* The counts that the kernels are launched for: those of the batch, or those of a graph.
- * n_cmd_slots: slots that have commands. */
-struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots; };
+ * n_cmd_slots: slots that have commands.  n_rows: 0 in a graph. */
+struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows; };
 
 struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a turn */
 
@@ -71,6 +71,8 @@ struct slot {
 	int32_t last;                /* the token drawn last */
 	int32_t counted;             /* a history was sent: append drawn tokens to it */
 	int32_t n_prompt, n_history, n_words;
+	int32_t from, to;            /* SR_CMD_STATE */
+	int32_t keep, keep_at;       /* SR_CMD_KEEP; keep -1: nothing */
 };
 
 /* Lists are stored in order of arrival: word[0] = enum sr_list, word[1] = n, then n words. */

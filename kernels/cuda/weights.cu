@@ -180,6 +180,7 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->n;
 	p.add = t->add;
 	p.mul = t->mul != 0 ? t->mul : 1;
+	p.neg_exp = t->neg_exp;
 	p.step = 1;
 	p.transposed = t->transposed;
 	p.apart = scales_apart(t);
@@ -206,6 +207,19 @@ static struct sr_tensor one_of(const struct sr_tensor *t, int32_t e)
 		one.count = 1;
 		one.each = NULL;
 	}
+	return one;
+}
+
+/* Of a tensor whose outputs lie in runs, run r: as a tensor of its own. */
+static struct sr_tensor run_of(const struct sr_tensor *t, int32_t r)
+{
+	struct sr_tensor one = *t;
+	uint64_t row = t->data.bytes / (uint64_t)t->outputs;
+
+	one.n = t->run;
+	one.outputs = one.first = one.step = one.run = 0;
+	one.data.offset += (uint64_t)sr_output_of(t, (int64_t)r * t->run) * row;
+	one.data.bytes = row * (uint64_t)t->run;
 	return one;
 }
 
@@ -503,6 +517,17 @@ static int32_t divides_both(int32_t a, int32_t b)
 	return a;
 }
 
+static int64_t check_runs(const struct sr_tensor *t, char *err, size_t errlen)
+{
+	if (scales_apart(t) || t->n == 1 || t->transposed || t->count > 1)
+		return refuse(-ENOTSUP, err, errlen, "tensor %s: several matrices in one are not supported for its type by the "
+			"CUDA back end", t->name);
+	if (t->n % t->run || t->first < 0 || sr_output_of(t, t->n - 1) >= t->outputs ||
+	    t->data.bytes % (uint64_t)t->outputs)
+		return refuse(-EINVAL, err, errlen, "tensor %s: its outputs are not among those that are stored", t->name);
+	return 0;
+}
+
 /* A tensor of each expert; of one, if there are none. */
 static int64_t check_all(const struct sr_tensor *t, int32_t count, char *err, size_t errlen)
 {
@@ -514,7 +539,10 @@ static int64_t check_all(const struct sr_tensor *t, int32_t count, char *err, si
 	for (int32_t i = 0; i < count && !e; i++) {
 		struct sr_tensor one = one_of(t, i);
 
-		e = check(&one, count, err, errlen);
+		if (one.run > 1 && (e = check_runs(&one, err, errlen)) == 0)
+			one = run_of(&one, 0);
+		if (!e)
+			e = check(&one, count, err, errlen);
 		if (!e && count > 1 && one.index.bytes)
 			e = refuse(-ENOTSUP, err, errlen, "tensor %s: experts whose inputs are grouped out of order "
 				"(act-order) are not supported by the CUDA back end", t->name);
@@ -539,6 +567,8 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 		if (part[i]->k != part[0]->k)
 			return refuse(-EINVAL, err, errlen, "tensor %s has %d inputs, but those before it %d",
 				part[i]->name, part[i]->k, part[0]->k);
+		if (part[i]->run > 1 && w->held == HELD_W4 && part[i]->run % STRIP)
+			w->held = HELD_BF16;         /* a run begins inside a strip */
 		if (held_as(part[i]) != w->held) {
 			const struct sr_tensor *one = scales_apart(part[i]) ? part[i] : part[0];
 
@@ -616,6 +646,20 @@ static int load_vector(struct dev *d, struct weight *w, const struct sr_tensor *
 	return e;
 }
 
+/* Outputs row .., run by run; such weights have no bias. */
+static int load_runs(struct dev *d, struct weight *w, const struct sr_tensor *t, int32_t row, char *err, size_t errlen)
+{
+	int e = 0;
+
+	for (int32_t r = 0; r < t->n / t->run && !e; r++, row += t->run) {
+		struct sr_tensor one = run_of(t, r);
+
+		e = w->held == HELD_BF16 ? read_dense(d, &one, w->mat + (size_t)row * (size_t)w->k, false, err, errlen)
+		                         : read_packed(d, &one, w, row, err, errlen);
+	}
+	return e;
+}
+
 /* Outputs row .. of expert x (0: there are none). */
 static int load_part(struct dev *d, struct weight *w, const struct sr_tensor *t, const struct sr_tensor *bias,
 	int32_t x, int32_t row, char *err, size_t errlen)
@@ -624,6 +668,8 @@ static int load_part(struct dev *d, struct weight *w, const struct sr_tensor *t,
 	size_t at = (size_t)x * (size_t)w->n + (size_t)row;
 	int e;
 
+	if (one.run > 1)
+		return load_runs(d, w, &one, row, err, errlen);
 	if (w->held == HELD_F32)
 		e = read_dense(d, &one, w->vec + at * (size_t)w->k, true, err, errlen);
 	else if (w->held == HELD_BF16)

@@ -159,6 +159,15 @@ int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *p
                 int32_t threads)
 {
 	struct sr_limits lim = drive_limits();
+
+	lim.kv_type = kv_type;
+	lim.threads = threads;
+	lim.worked = threads > 0;
+	return family_open_with(d, ops, path, lim);
+}
+
+int family_open_with(struct drive *d, const struct sr_backend_ops *ops, const char *path, struct sr_limits lim)
+{
 	struct model *m;
 	struct load *l;
 	struct io *io = NULL;
@@ -167,9 +176,6 @@ int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *p
 	if (rc)
 		return rc;
 	model_serve(m, m->m.context);
-	lim.kv_type = kv_type;
-	lim.threads = threads;
-	lim.worked = threads > 0;
 	lim.n_states = m->m.delta.v_heads ? lim.slots : 0;
 	assert_int_equal(io_create(&io, 0), 0);
 	rc = load_create(&l, io, m->file, m->n_files, NULL, NULL, d->err, sizeof(d->err));

@@ -43,6 +43,9 @@ void family_free(struct family *f);       /* and its files */
 int family_open(struct drive *d, const struct sr_backend_ops *ops, const char *path, int32_t kv_type,
                 int32_t threads);
 
+/* The same with limits of one's own. */
+int family_open_with(struct drive *d, const struct sr_backend_ops *ops, const char *path, struct sr_limits lim);
+
 /* Run both prompts, `most` tokens of each.  Returns the largest difference of a log-probability, over the largest
  * recorded logit. */
 double family_differs(struct drive *d, const struct family *f, int32_t most);

@@ -54,6 +54,59 @@ static void test_model(void **state)
 	row->cell = rc ? "refused" : "yes";
 }
 
+/* All results of the first `n` tokens of prompt 1, in rows of `step` tokens, into blocks from `block` on. */
+static std::vector<struct sr_result> in_pieces(struct drive *d, const struct family *f, int n, int step, int slot, int block)
+{
+	std::vector<struct sr_result> out;
+
+	drive_begin(d, slot, NULL);
+	drive_range(d, slot, block, 4);
+	for (int from = 0; from < n; from += step) {
+		int some = n - from < step ? n - from : step;
+		int at = drive_row(d, slot, from, f->prompt[1].ids + from, some, some, 0);
+
+		drive_step(d);
+		out.insert(out.end(), d->batch->result + at, d->batch->result + at + some);
+	}
+	return out;
+}
+
+/* A state goes on from row to row, and from one that another sequence left behind in the middle of a row, with the
+ * same bits. */
+static void test_states(void **)
+{
+	struct family *f = family_make("qwen3.5");
+	struct sr_limits lim = drive_limits();
+	struct drive d = {};
+	std::vector<struct sr_result> one, pieces;
+	const int n = 40, shared = 16;
+	int at;
+
+	lim.deterministic = 1;
+	lim.threads = lim.worked = 0;
+	assert_int_equal(family_open_with(&d, sr_backend_get(SR_BACKEND_VERSION), f->file, lim), 0);
+	one = in_pieces(&d, f, n, n, 0, 0);
+	pieces = in_pieces(&d, f, n, 7, 1, 4);
+	assert_memory_equal(one.data(), pieces.data(), sizeof(one[0]) * (size_t)n);
+	drive_begin(&d, 2, NULL);
+	drive_range(&d, 2, 8, 4);
+	drive_keep(&d, 2, 20, shared);
+	drive_row(&d, 2, 0, f->prompt[1].ids, n, 0, 1);
+	drive_begin(&d, 4, NULL);            /* another beside it */
+	drive_range(&d, 4, 20, 1);
+	drive_row(&d, 4, 0, f->prompt[0].ids, 3, 0, 1);
+	drive_step(&d);
+	drive_begin(&d, 3, NULL);
+	drive_range(&d, 3, 8, 1);
+	drive_blocks(&d, 3, 1, (const int32_t[]){ 30, 31, 32 }, 3);
+	drive_state(&d, 3, 20, 3);
+	at = drive_row(&d, 3, shared, f->prompt[1].ids + shared, n - shared, n - shared, 0);
+	drive_step(&d);
+	assert_memory_equal(&one[shared], d.batch->result + at, sizeof(one[0]) * (size_t)(n - shared));
+	drive_close(&d);
+	family_free(f);
+}
+
 static std::string read_page(const char *path)
 {
 	FILE *in = fopen(path, "r");
@@ -104,8 +157,10 @@ int main(int argc, char **argv)
 	rows.push_back({ nullptr, nullptr });
 	for (int i = 0; i < n; i++)
 		tests.push_back({ names[i], test_model, nullptr, nullptr, &rows[(size_t)i] });
-	if (argc == 1)
+	if (argc == 1) {
 		tests.push_back({ "table", test_table, nullptr, nullptr, &rows[0] });
+		tests.push_back({ "states", test_states, nullptr, nullptr, nullptr });
+	}
 	rc = _cmocka_run_group_tests("models on CUDA", tests.data(), tests.size(), nullptr, nullptr);
 	for (int i = 0; argc == 1 && i < n; i++)
 		free(names[i]);
