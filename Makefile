@@ -142,7 +142,7 @@ GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plai
 	avx512 avx512_matmul avx512_attend)
 GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
-GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c rope.c shape.c share.c shared.c)
+GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)
 GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c

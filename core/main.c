@@ -319,7 +319,9 @@ static void identify(const struct daemon *d, uint64_t identity[2])
 static int begin_keep(struct daemon *d, bool shared)
 {
 	const struct sr_limits *l = &d->plan.limits;
-	const char *why = !d->loop.ops->kv ? "is for the CPU: this back end's KV cache ends with it" :
+	const char *kind, *why = !d->cfg.kv_save ? NULL : !d->loop.ops->kv ? "is for the CPU: this back end's KV cache ends with it" :
+		!d->loop.ops->kv(d->loop.b, 0, &kind) ? "does not know a KV cache on several nodes; with "
+			"VLLM_CPU_OMP_THREADS_BIND=nobind it is on one" :
 		l->n_groups > 1 || l->group[0].window ? "does not know groups of layers with windows" :
 		l->n_states ? "does not know layers with a state" :
 		!d->cfg.enable_prefix_caching ? "needs --enable-prefix-caching" : NULL;

@@ -260,7 +260,8 @@ struct sr_backend_ops {
 	 * told from one that hangs.  Any thread may call it. */
 	uint64_t (*progress)(const struct sr_backend *b);
 
-	/* NULL, or where KV block i of the device lies, for a file that outlives the back end.  *kind names all that its
+	/* NULL, or where KV block i of the device lies, for a file that outlives the back end; it returns NULL if a block
+	 * is not in one piece.  *kind names all that its
 	 * bytes depend on besides the model and the limits.  Only while no batch is in flight. */
 	void *(*kv)(struct sr_backend *b, int32_t i, const char **kind);
 

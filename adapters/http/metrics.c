@@ -346,7 +346,8 @@ static void slipring(struct scrape *s, const struct api *a)
 		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->count.bound_ns[i] / 1e9);
 	}
 	if (p->n_ranks && p->n_ranks <= STATS_RANKS) {
-		head(s, "slipring_rank_late_seconds_total", "counter", "How far a rank was behind the first, over all batches.");
+		head(s, "slipring_rank_late_seconds_total", "counter",
+		     "How far a rank was behind the first, over all batches.");
 		for (uint64_t i = 0; i < p->n_ranks; i++) {
 			snprintf(extra, sizeof(extra), "rank=\"%d\"", (int)i);
 			sample(s, "slipring_rank_late_seconds_total", "", extra, (double)p->rank[i].late_ns / 1e9);

@@ -415,14 +415,38 @@ static void *touch(void *arg)
 	return NULL;
 }
 
+/* Keys and values of KV head g lie in the pool of node g * nodes / heads; in one pool, if kinds of attention have other
+ * heads.  Called twice: to count, and with b->kv. */
+static void lay_pools(struct sr_backend *b)
+{
+	const size_t blocks = (size_t)b->lim.n_blocks + 1 + (size_t)b->lim.n_host_blocks;
+	const int32_t G = b->m.kind[0].n_kv_heads;
+	struct cutter c = { b->kv, 0, PAGE };
+
+	b->n_pools = b->nodes.n < G ? b->nodes.n : G;
+	for (int32_t i = 1; i < b->m.n_kinds; i++)
+		if (b->m.kind[i].n_kv_heads != G || b->kv_half[i] != b->kv_half[0])
+			b->n_pools = 1;
+	for (int p = 0; p < b->n_pools; p++) {
+		int32_t from = (p * G + b->n_pools - 1) / b->n_pools, to = ((p + 1) * G + b->n_pools - 1) / b->n_pools;
+		size_t block = b->n_pools > 1 ? b->kv_block / (size_t)G * (size_t)(to - from) : b->kv_block;
+
+		b->pool[p] = (struct kv_pool){ cut(&c, blocks, block), block, from, to - from };
+		if (b->kv && b->n_pools > 1)
+			nodes_bind(&b->nodes, p, b->pool[p].at, blocks * block);
+	}
+	if (b->kv && b->n_pools == 1)
+		nodes_interleave(&b->nodes, b->kv, c.at);
+	b->kv_size = c.at;
+}
+
 static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 {
 	size_t scratch = lay_scratch(b, NULL), slots = lay_slots(b, NULL), batch = lay_batch(b, NULL);
 	uint8_t *p;
 
 	assert(batch_groups_ok(&b->lim, (int64_t)b->kv_block));
-	b->kv_size = b->kv_block * ((size_t)b->lim.n_blocks + 1 + (size_t)b->lim.n_host_blocks);
-	b->kv_size = (b->kv_size + 4095) & ~(size_t)4095;
+	lay_pools(b);
 	for (int i = 0; i < b->n_threads; i++) {
 		struct dev *d = &b->dev[i];
 
@@ -431,11 +455,13 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 		if (!d->arena)
 			return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of weights", d->arena_size >> 20);
 		d->arena_end = d->arena + d->arena_size;
+		nodes_bind(&b->nodes, node_of(i, b->n_threads, b->nodes.n), d->arena, d->arena_size);
 		memory_huge(d->arena, d->arena_size);
 	}
 	b->kv = memory_map(&b->memory, b->kv_size);
 	if (!b->kv)
 		return refuse(-ENOMEM, err, errlen, "no memory for a KV cache of %zu MiB", b->kv_size >> 20);
+	lay_pools(b);
 	memory_huge(b->kv, b->kv_size);
 	if (b->n_state_layers) {
 		size_t states = (size_t)b->lim.n_states * state_bytes(b);
@@ -449,6 +475,7 @@ static int take_memory(struct sr_backend *b, char *err, size_t errlen)
 	p = memory_map(&b->memory, scratch);
 	if (!p)
 		return refuse(-ENOMEM, err, errlen, "no memory for %zu MiB of activations", scratch >> 20);
+	nodes_interleave(&b->nodes, p, scratch);
 	lay_scratch(b, p);
 	p = memory_map(&b->memory, slots + batch);
 	if (!p)
@@ -554,6 +581,21 @@ static void close_backend(struct sr_backend *b)
 	free(b);
 }
 
+/* Of several ranks, each is on one node. */
+static int find_nodes(struct sr_backend *b, char *err, size_t errlen)
+{
+	int e = nodes_find(&b->nodes, err, errlen);
+
+	if (!e && b->lim.world > 1 && b->nodes.n > 1) {
+		b->nodes.node[0] = b->nodes.node[node_of(b->lim.rank, b->lim.world, b->nodes.n)];
+		b->nodes.n = 1;
+		nodes_pin(&b->nodes, 0); /* threads that it starts are there, too, and so is the memory that they touch */
+	}
+	if (b->nodes.n > b->n_threads)
+		b->nodes.n = b->n_threads;
+	return e;
+}
+
 static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
                         const struct sr_limits *lim, char *err, size_t errlen)
 {
@@ -574,6 +616,7 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	pthread_mutex_init(&b->lock, NULL);
 	b->armed = -1;
+	e = find_nodes(b, err, errlen);
 	if (!b->net.ranks) {
 		b->m.layer = malloc((size_t)m->n_layers * sizeof(*m->layer));
 		if (!b->m.layer) {
@@ -590,9 +633,10 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	shape_groups(b->kv_place, m, lim);
 	lay_kv(b, b->kv_place, b->kv_at);
-	e = take_memory(b, err, errlen);
+	if (!e)
+		e = take_memory(b, err, errlen);
 	if (!e) {
-		e = team_create(&b->team, b->n_threads);
+		e = team_create(&b->team, b->n_threads, &b->nodes);
 		if (e)
 			refuse(e, err, errlen, "%d threads cannot be started: %s", b->n_threads, strerror(-e));
 	}
@@ -617,14 +661,15 @@ static void do_copies(struct sr_backend *b)
 	size_t host = (size_t)b->lim.n_blocks + 1; /* where the host tier begins, in blocks */
 
 	for (int out = 1; out >= 0; out--) {
-		for (int32_t i = 0; i < b->batch.n_copies; i++) {
-			const struct sr_copy *c = &b->batch.copy[i];
-			uint8_t *dev = b->kv + (size_t)c->device * b->kv_block;
-			uint8_t *far = b->kv + (host + (size_t)c->host) * b->kv_block;
+		for (int32_t i = 0; i < b->batch.n_copies * b->n_pools; i++) {
+			const struct sr_copy *c = &b->batch.copy[i / b->n_pools];
+			const struct kv_pool *p = &b->pool[i % b->n_pools];
+			uint8_t *dev = p->at + (size_t)c->device * p->block;
+			uint8_t *far = p->at + (host + (size_t)c->host) * p->block;
 
 			assert(batch_copy_ok(&b->lim, c));
 			if (c->out == out)
-				memcpy(out ? far : dev, out ? dev : far, b->kv_block);
+				memcpy(out ? far : dev, out ? dev : far, p->block);
 		}
 	}
 }
@@ -903,7 +948,7 @@ static void *kv_at(struct sr_backend *b, int32_t i, const char **kind)
 {
 	assert(i >= 0 && i < b->lim.n_blocks);
 	*kind = b->k->name;
-	return b->kv + (size_t)i * b->kv_block;
+	return b->n_pools > 1 ? NULL : b->kv + (size_t)i * b->kv_block;
 }
 
 const struct sr_backend_ops *sr_cpu_ops(void)

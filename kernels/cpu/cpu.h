@@ -32,6 +32,7 @@
 #include "kernels/net.h"
 #include "kernels/shape.h"
 #include "kern.h"
+#include "kernels/nodes.h"
 #include "sample.h"
 #include "team.h"
 
@@ -189,6 +190,9 @@ struct sr_backend {
 	size_t   kv_half[SR_KINDS];  /* bytes of K of one head, in a layer of each kind */
 	size_t   kv_group[SR_GROUPS_MAX]; /* bytes of a block that the layers of each group take */
 	size_t  *kv_at;              /* [n_layers] where a layer begins in a block */
+	struct nodes nodes;
+	int      n_pools;            /* above 1: `kv` is a pool for each node, each with some of the heads */
+	struct kv_pool { uint8_t *at; size_t block; int32_t first, heads; } pool[NODES_MAX];
 	struct kv_place *kv_place;   /* [n_layers]; of layers with a state, `at` counts those before */
 	float   *states;             /* [n_states][n_state_layers][recur_layer_floats()] */
 	int32_t  n_state_layers;

@@ -382,9 +382,20 @@ static bool paired(const struct dev *d, const struct sr_attn *kind)
 	       s->n_tokens * kind->n_kv_heads < 4 * d->b->n_active;
 }
 
+/* Where the keys and values of head g are. */
+static const struct kv_pool *pool_of(const struct sr_backend *b, int32_t g)
+{
+	return &b->pool[b->n_pools > 1 ? node_of(g, b->m.kind[0].n_kv_heads, b->n_pools) : 0];
+}
+
 static uint8_t *kv_area(struct sr_backend *b, int32_t block, int l, int32_t g)
 {
-	return b->kv + (size_t)block * b->kv_block + b->kv_at[l] + 2 * (size_t)g * b->kv_half[b->m.layer[l].kind];
+	const struct kv_pool *p = pool_of(b, g);
+	size_t half = b->kv_half[b->m.layer[l].kind], at = b->kv_at[l];
+
+	if (b->n_pools > 1) /* all kinds have the same heads */
+		at = at / (size_t)b->m.kind[0].n_kv_heads * (size_t)p->heads;
+	return p->at + (size_t)block * p->block + at + 2 * (size_t)(g - p->first) * half;
 }
 
 /* The blocks of a slot's sequence for layer l. */
@@ -541,6 +552,7 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 	const struct sr_attn *kind = f->kind;
 	const struct batch_token *first = &b->slice->token[it->t];
 	size_t h = (size_t)(g * (kind->n_heads / kind->n_kv_heads) + h0);
+	const struct kv_pool *pool = pool_of(b, g);
 	uint8_t *layer = kv_area(b, 0, f->l, g);
 	float *out = row_of(d, P_A, it->t, SOLO + 1) + first_head(d, kind) * value_width(kind);
 
@@ -552,8 +564,9 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 		.first = kind->bidirectional ? b->slice->last[it->t] : first->position,
 		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
 		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
-		.kv = b->kv, .block_stride = b->kv_block, .k_off = (size_t)(layer - b->kv),
-		.v_off = (size_t)(layer - b->kv) + (kind->latent ? 0 : b->kv_half[b->m.layer[f->l].kind]), .scratch = d->attend,
+		.kv = pool->at, .block_stride = pool->block, .k_off = (size_t)(layer - pool->at),
+		.v_off = (size_t)(layer - pool->at) + (kind->latent ? 0 : b->kv_half[b->m.layer[f->l].kind]),
+		.scratch = d->attend,
 	};
 }
 

@@ -7,11 +7,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/nodes.h"
 #include "team.h"
 #include "shmring/clock.h"
 
@@ -46,6 +49,9 @@ struct fit {
 	uint64_t rest, until;        /* how long to leave out a thread, and until when */
 };
 
+/* The threads of a job on one node. */
+struct camp { _Alignas(64) _Atomic uint32_t arrived; uint32_t all; };
+
 struct team {
 	struct word gate;            /* counts barriers passed */
 	_Alignas(64) _Atomic uint32_t arrived;
@@ -54,6 +60,9 @@ struct team {
 	_Atomic uint64_t lost;       /* ns that its threads were ready to run and had no core, summed */
 	_Alignas(64) int n;          /* threads made */
 	int now;                     /* of this job */
+	const struct nodes *nodes;   /* several; or NULL */
+	int n_camps;                 /* nodes that have threads of this job */
+	struct camp *camp;           /* [nodes] */
 	int stop;
 	void (*fn)(void *ctx, int i);
 	void *ctx;
@@ -65,7 +74,7 @@ struct member {
 	struct word job;             /* number of this thread's jobs; a change starts one */
 	struct team *team;
 	pthread_t thread;
-	int i;
+	int i, node;
 	int schedstat;               /* of this thread, or -1 */
 	uint64_t lost;               /* what it said last, ns */
 };
@@ -111,6 +120,27 @@ static void word_bump(struct word *w)
 		syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+static _Thread_local int my_node; /* of a thread of a team on several nodes */
+
+static void open_gate(struct team *t)
+{
+	atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+	word_bump(&t->gate);
+}
+
+/* The last thread of a node arrives for all of them. */
+static bool arrive_on_node(struct team *t)
+{
+	struct camp *c = &t->camp[my_node];
+	uint32_t all = c->all, camps = (uint32_t)t->n_camps; /* read before we arrive */
+
+	if (atomic_fetch_add(&c->arrived, 1) + 1 != all)
+		return false;
+	atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
+	return atomic_fetch_add(&t->arrived, 1) + 1 == camps;
+}
+
 void team_barrier(struct team *t)
 {
 	uint32_t all = (uint32_t)t->now; /* read before we arrive: afterwards the next job may change it */
@@ -122,10 +152,8 @@ void team_barrier(struct team *t)
 		return;
 	}
 	gate = atomic_load_explicit(&t->gate.value, memory_order_relaxed);
-	if (atomic_fetch_add(&t->arrived, 1) + 1 == all) {
-		atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
-		atomic_store_explicit(&t->next, 0, memory_order_relaxed);
-		word_bump(&t->gate);
+	if (t->nodes ? arrive_on_node(t) : atomic_fetch_add(&t->arrived, 1) + 1 == all) {
+		open_gate(t);
 		return;
 	}
 	late = word_wait(&t->gate, gate);
@@ -221,6 +249,24 @@ static void fit_learn(struct team *t, uint64_t took)
 
 /* ---- jobs ------------------------------------------------------------------------------------- */
 
+static void go_to_node(const struct member *m)
+{
+	if (!m->team->nodes)
+		return;
+	my_node = m->node;
+	nodes_pin(m->team->nodes, m->node);
+}
+
+/* Count the threads of this job on each node. */
+static void make_camps(struct team *t)
+{
+	t->n_camps = 0;
+	for (int k = 0; k < t->nodes->n; k++)
+		t->camp[k].all = 0;
+	for (int i = 0; i < t->now; i++)
+		t->n_camps += t->camp[t->member[i].node].all++ == 0;
+}
+
 void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ctx)
 {
 	uint64_t begin = sr_now();
@@ -230,8 +276,11 @@ void team_run_some(struct team *t, int n, void (*fn)(void *ctx, int i), void *ct
 		close_schedstat(&t->member[0]); /* another thread is thread 0 from now on */
 		open_schedstat(&t->member[0]);
 		t->member[0].thread = pthread_self();
+		go_to_node(&t->member[0]);
 	}
 	t->now = n;
+	if (t->nodes)
+		make_camps(t);
 	t->fn = fn;
 	t->ctx = ctx;
 	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
@@ -257,6 +306,7 @@ static void *member_main(void *arg)
 	uint32_t seen = 0; /* jobs so far: none when the team was made */
 
 	open_schedstat(m);
+	go_to_node(m);
 	for (;;) {
 		word_wait(&m->job, seen);
 		seen++;
@@ -270,7 +320,7 @@ static void *member_main(void *arg)
 	}
 }
 
-int team_create(struct team **out, int n)
+int team_create(struct team **out, int n, const struct nodes *nodes)
 {
 	struct team *t = NULL;
 	sigset_t all, before;
@@ -281,18 +331,23 @@ int team_create(struct team **out, int n)
 	if (posix_memalign((void **)&t, 64, sizeof(*t)))
 		return -ENOMEM;
 	*t = (struct team){ .n = 1, .now = 1 };
-	if (posix_memalign((void **)&t->member, 64, (size_t)n * sizeof(*t->member))) {
+	if (posix_memalign((void **)&t->member, 64, (size_t)n * sizeof(*t->member)) ||
+	    posix_memalign((void **)&t->camp, 64, NODES_MAX * sizeof(*t->camp))) {
+		free(t->member);
 		free(t);
 		return -ENOMEM;
 	}
+	memset(t->camp, 0, NODES_MAX * sizeof(*t->camp));
+	t->nodes = nodes && nodes->n > 1 ? nodes : NULL;
 	t->member[0] = (struct member){ .team = t, .thread = pthread_self() };
 	open_schedstat(&t->member[0]);
+	go_to_node(&t->member[0]);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* the caller's thread takes signals */
 	for (int i = 1; i < n; i++) {
 		struct member *m = &t->member[i];
 
-		*m = (struct member){ .team = t, .i = i };
+		*m = (struct member){ .team = t, .i = i, .node = nodes ? node_of(i, n, nodes->n) : 0 };
 		e = pthread_create(&m->thread, NULL, member_main, m);
 		if (e)
 			break;
@@ -320,6 +375,7 @@ void team_destroy(struct team *t)
 		pthread_join(t->member[i].thread, NULL);
 	}
 	close_schedstat(&t->member[0]);
+	free(t->camp);
 	free(t->member);
 	free(t);
 }

@@ -14,9 +14,12 @@
 #include <stdint.h>
 
 struct team;
+struct nodes;
 
-/* n threads, the caller's included.  0 or -errno. */
-int  team_create(struct team **out, int n);
+/* n threads, the caller's included.  0 or -errno.  On several nodes thread i runs on node i * nodes / n, the
+ * caller's thread, too, and a barrier meets on each node first: one line goes from node to node, not one for each
+ * thread.  nodes: NULL, or it outlives the team. */
+int  team_create(struct team **out, int n, const struct nodes *nodes);
 void team_destroy(struct team *t);               /* from thread 0, no job running */
 
 /* fn(ctx, i) on every thread i, or on the first n; returns when all have returned. */

@@ -406,9 +406,10 @@ static void test_orphans(void **state)
 	pid = fork();
 	if (pid == 0) {
 		start(2);
-		for (int r = 0; r < 2; r++)
-			if (write(pipes[1], &w.b->process[r].pid, sizeof(int)) < 0)
-				_exit(1);
+		pids[0] = w.b->process[0].pid;
+		pids[1] = w.b->process[1].pid;
+		if (write(pipes[1], pids, sizeof(pids)) < 0)
+			_exit(1);
 		kill(getpid(), SIGKILL);
 	}
 	assert_int_equal(read(pipes[0], pids, sizeof(pids)), sizeof(pids));

@@ -38,7 +38,7 @@ static void test_who_takes_part(void **state)
 	struct job j = { 0 };
 
 	(void)state;
-	assert_int_equal(team_create(&j.team, THREADS), 0);
+	assert_int_equal(team_create(&j.team, THREADS, NULL), 0);
 	team_run(j.team, come, &j);
 	for (int n = THREADS; n >= 1; n--)
 		team_run_some(j.team, n, come, &j);
@@ -66,7 +66,7 @@ static void test_barriers_of_few(void **state)
 	struct job j = { 0 };
 
 	(void)state;
-	assert_int_equal(team_create(&j.team, THREADS), 0);
+	assert_int_equal(team_create(&j.team, THREADS, NULL), 0);
 	for (j.n = 1; j.n <= THREADS; j.n++) {
 		j.phase = 0;
 		team_run_some(j.team, j.n, count, &j);
@@ -82,7 +82,7 @@ static void test_sizes_change(void **state)
 	int came[THREADS] = { 0 };
 
 	(void)state;
-	assert_int_equal(team_create(&j.team, THREADS), 0);
+	assert_int_equal(team_create(&j.team, THREADS, NULL), 0);
 	for (int round = 0; round < 5 * ROUNDS; round++) {
 		int n = 1 + round * 7 % THREADS;
 
@@ -148,7 +148,7 @@ static void test_one_without_core_rests(void **state)
 		j.core = CPU_ISSET(i, &all) ? i : -1;
 	busy = busy_process(j.core);
 	assert_true(busy > 0);
-	assert_int_equal(team_create(&j.team, 2), 0);
+	assert_int_equal(team_create(&j.team, 2, NULL), 0);
 	assert_int_equal(team_fit(j.team), 2);
 	while (team_fit(j.team) == 2 && ++jobs < 50)
 		team_run_some(j.team, 2, share_a_core, &j);
@@ -183,7 +183,7 @@ static void test_another_caller(void **state)
 	char before[64], after[64], path[64];
 
 	(void)state;
-	assert_int_equal(team_create(&j.team, 2), 0);
+	assert_int_equal(team_create(&j.team, 2, NULL), 0);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", j.team->member[0].schedstat);
 	before[readlink(path, before, sizeof(before) - 1)] = 0;
 	assert_int_equal(pthread_create(&other, NULL, run_one, &j), 0);
@@ -201,7 +201,7 @@ static void test_uneven_ones_stay(void **state)
 	struct fit *f;
 
 	(void)state;
-	assert_int_equal(team_create(&j.team, 2), 0);
+	assert_int_equal(team_create(&j.team, 2, NULL), 0);
 	f = &j.team->fit;
 	for (int i = 0; i < 20; i++) { /* real times vary: only the rule is tested */
 		atomic_store(&j.team->late, 900000); /* asleep nearly all the time, but no core was lost */
