@@ -301,7 +301,7 @@ static void identify(const struct daemon *d, uint64_t identity[2])
 	const struct sr_limits *l = &d->plan.limits;
 	const int64_t words[] = { l->kv_type, l->block_tokens, d->plan.need.per_block, d->plan.context,
 		(int64_t)d->model->weight_bytes };
-	const char *text[] = { d->model->stored, d->model->format, d->model->quantization, d->cfg.dtype };
+	const char *text[] = { SLIPRING_VERSION, d->model->stored, d->model->format, d->model->quantization, d->cfg.dtype };
 	struct stat st;
 
 	keep_identity(identity, words, sizeof(words));
@@ -390,6 +390,20 @@ static int make_prefixes(struct daemon *d)
 	return 0;
 }
 
+/* A number of all that answers depend on. */
+static uint32_t answers_of(const struct daemon *d)
+{
+	uint64_t identity[2] = { 0, 0 };
+	const char *kind = "";
+
+	identify(d, identity);
+	if (d->loop.ops->kv)
+		d->loop.ops->kv(d->loop.b, 0, &kind);
+	keep_identity(identity, d->loop.ops->name, strlen(d->loop.ops->name));
+	keep_identity(identity, kind, strlen(kind));
+	return (uint32_t)identity[0] | 1;
+}
+
 static int make_clients(struct daemon *d, int listen_fd)
 {
 	struct clients_config c = {
@@ -398,7 +412,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.guides = sched_guides_alone((uint32_t)d->plan.limits.masks / 2),
 		.gateway = d->gateway,
 		.scope = scope_of(&d->cfg), .secret = d->secret,
-		.vocab = d->model->m.n_vocab, .context = d->plan.context,
+		.vocab = d->model->m.n_vocab, .context = d->plan.context, .answers = answers_of(d),
 		.vectors = vectors_most(&d->plan.limits), .width = d->plan.limits.vectors ? d->plan.limits.width : 0,
 		.only_pooled = d->plan.limits.whole,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,

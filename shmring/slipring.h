@@ -70,7 +70,8 @@ struct sr_model_info {
 	uint32_t guides;         /* 0: the daemon guides no answers, or none were asked for */
 	uint32_t vectors;        /* 0: the daemon makes no vectors, or none were asked for */
 	uint32_t width;          /* most elements of a vector; 0: the daemon makes none */
-	uint32_t zero;
+	uint32_t answers;        /* two daemons with the same number here answer alike: same files, same settings
+	                            of what is computed, same back end.  0: not known */
 };
 
 enum {                       /* flags of a connection */

@@ -790,6 +790,10 @@ static void error_of_end(struct request *r, int finish)
 		problem_set(&p, 500, "InternalServerError", NULL, "The model server stopped again and again while it "
 		            "worked on this request, so it is not sent once more.");
 		break;
+	case -ESTALE:
+		request_reject(r, "The model server was started anew with another model or other settings, so this "
+		               "answer cannot go on. Ask again.");
+		return;
 	case -ENOSPC:
 		problem_set(&p, 503, "ServiceUnavailableError", NULL, "The request needs more KV cache than "
 		            "the server has.");

@@ -65,7 +65,7 @@ class ModelInfo(C.Structure):
     _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
                 ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
                 ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32), ("guides", C.c_uint32),
-                ("vectors", C.c_uint32), ("width", C.c_uint32), ("zero", C.c_uint32)]
+                ("vectors", C.c_uint32), ("width", C.c_uint32), ("answers", C.c_uint32)]
 
 
 class Pair(C.Structure):

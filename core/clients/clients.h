@@ -36,6 +36,7 @@ struct clients_config {
 	int32_t  n_eos;
 	char     model_name[64];
 	uint8_t  vocab_hash[32];
+	uint32_t answers;             /* as in sr_model_info */
 	uint64_t stall_ns;            /* a client with a full ring that reads nothing for this long
 	                                 has its requests cancelled; 0 = never */
 	bool     works;               /* our thread computes too: chores take time from computing */

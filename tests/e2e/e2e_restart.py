@@ -135,6 +135,51 @@ def restart(sig):
     return how
 
 
+def among_replicas(p):
+    """Two daemons behind one address: one is killed under streams, then both are told to stop, one after the other."""
+    n = 8 if SMALL else 100
+    ask = lambda i: p.stream("/v1/completions", {"prompt": [i + 5, 9, 11], "max_tokens": 60, "temperature": .9, "seed": i,
+                                                 "ignore_eos": True}, timeout=170)
+    text = lambda i: "".join(e["choices"][0]["text"] for e in ask(i)[1] if e and e.get("choices"))
+    want = p.together(n, text)
+    for signals in ((signal.SIGKILL, ), (signal.SIGTERM, signal.SIGTERM)):
+        got, pids, before = [], daemons(p), moved(p)
+        check(set(pids) == {0, 1}, f"both daemons run: {pids}")
+        t = threading.Thread(target=lambda: got.extend(p.together(n, text)))
+        t.start()
+        for rank, sig in enumerate(signals):
+            time.sleep(.15)
+            os.kill(pids[rank], sig)
+            check(wait_for(lambda: daemons(p).get(rank, pids[rank]) != pids[rank], 30), f"daemon {rank} is started again")
+            check(wait_for(lambda: p.ask("GET", "/metrics")[2].count("\nslipring_engine_up{") == 2 and
+                           ups(p) == 2, 30, .15), "and is used")
+        t.join(180)
+        check(got == want, f"no answer is lost or changed: {[i for i in range(n) if got[i] != want[i]]} of {n}")
+        time.sleep(.15)
+        check(moved(p)[0] > before[0], "and some were moved")
+
+
+def daemons(p):
+    """The pids of the daemons of `slipring serve`, by rank."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as f:
+                words = f.read().split("\0")
+            with open(f"/proc/{pid}/stat") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if parent == p.procs["slipring"].pid and words[0] == "slipringd":
+            found[int(words[words.index("--data-parallel-rank") + 1])] = int(pid)
+    return found
+
+
+def ups(p):
+    return sum(float(l.rsplit(" ", 1)[1]) for l in p.ask("GET", "/metrics")[2].splitlines()
+               if l.startswith("slipring_engine_up{"))
+
+
 def nobody_comes(p):
     """After --daemon-wait what is held ends with 503, and what comes later gets it at once."""
     got = []
@@ -169,6 +214,9 @@ def main():
         p.daemon("--device", "null", "--max-model-len", 1024, "--null-step-us", 5000)
         p.adapter("--daemon-wait", 2)
         nobody_comes(p)
+    with Programs() as p:
+        p.serve("--device", "null", "--null-step-us", 10000, "-dp", 2, MODEL)
+        among_replicas(p)
     done()
 
 

@@ -209,6 +209,7 @@ static bool other_vocabulary(struct engine *e, const struct sr_model_info *m)
 static void connected(void *ctx, struct sr_conn *conn)
 {
 	struct engine *e = ctx;
+	bool other;
 
 	e->attempt = NULL;
 	if (!conn)
@@ -219,6 +220,7 @@ static void connected(void *ctx, struct sr_conn *conn)
 		engine_retry_later(e);
 		return;
 	}
+	other = e->model.answers && e->model.answers != sr_model(conn)->answers;
 	e->model = *sr_model(conn);
 	e->conn = conn;
 	free(e->vector);
@@ -231,6 +233,8 @@ static void connected(void *ctx, struct sr_conn *conn)
 		return;
 	}
 	welcome(e);
+	if (other)
+		engine_other_model(e);
 	warn_unheard(e);
 	if (e->c.connected)
 		e->c.connected(e->c.replica);
@@ -386,7 +390,7 @@ static void dispatch(struct engine *e, const struct sr_token *t, unsigned preemp
 		return;
 	if (t->kind != SR_END) {
 		if (t->kind != SR_COMPUTED) {
-			if (s->kept && engine_keeps(e) && !kept_token(s->kept, s->tenant, &e->kept, t, io_now()))
+			if (s->kept && engine_keeps(e) && !kept_token(s->kept, s->tenant, &e->kept, t))
 				return;
 			begun(e, s);
 		}

@@ -32,7 +32,8 @@ static bool hand_over(struct engine *e, uint32_t i)
 	struct kept *k = s->kept;
 	struct engine *to = e->c.elsewhere ? e->c.elsewhere(e->c.fleet, e, &k->q) : NULL;
 	struct tenant *t = to ? tenants_hold(&to->tenants, s->tenant->id, 0) : NULL;
-	uint32_t j = t ? engine_slot_take(to) : NONE;
+	bool alike = to && (!k->n_ids || to->model.answers == e->model.answers);
+	uint32_t j = t && alike ? engine_slot_take(to) : NONE;
 	void *owner = s->owner;
 
 	if (j == NONE) {
@@ -96,6 +97,21 @@ void engine_on_patience(struct io_timer *t)
 	if (ended)
 		log_warn("the daemon has not come back within %.0f s (--daemon-wait): %u requests end",
 		         (double)e->c.wait_ns / 1e9, ended);
+}
+
+/* Another model or other settings came back: an answer that has begun there would go on as another one. */
+void engine_other_model(struct engine *e)
+{
+	unsigned ended = 0;
+
+	for (uint32_t i = 0; i < e->n_slots; i++)
+		if (e->slot[i].state == QUEUED && e->slot[i].kept->n_ids) {
+			ended++;
+			engine_end_slot(e, i, -ESTALE, NULL);
+		}
+	if (ended)
+		log_warn("the daemon came back with another model or other settings: %u answers that had begun "
+		         "end", ended);
 }
 
 /* The daemon will take nothing more, although it is still there. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/instance/io.h"
+
 #define FIRST_IDS 64
 
 struct kept *kept_create(const struct sr_request *q, uint32_t slot, enum waiter_kind kind, uint64_t now)
@@ -63,8 +65,7 @@ static bool grow(struct kept *k, struct tenant *t, struct kept_bytes *all)
 	return true;
 }
 
-bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const struct sr_token *token,
-                uint64_t now)
+bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const struct sr_token *token)
 {
 	if (token->kind == SR_PROMPT) {
 		if (k->again)
@@ -74,7 +75,7 @@ bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const 
 	}
 	k->vain = 0;
 	if (!k->first)
-		k->first = now;
+		k->first = io_now();
 	if (k->forgot)
 		return true;
 	if (k->n_ids == k->cap && !grow(k, t, all)) {

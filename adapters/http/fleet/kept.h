@@ -45,8 +45,7 @@ void kept_carry(struct kept *k, struct tenant *from, struct kept_bytes *all, str
                 struct kept_bytes *all_to);
 
 /* A token or prompt token came.  False: it came before, and its owner must not get it again. */
-bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const struct sr_token *token,
-                uint64_t now);
+bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const struct sr_token *token);
 /* The daemon ended without ending it.  fault: not because it was told to.  0, or why the request cannot be
  * moved: -ECONNABORTED, daemons die of it; -ECONNRESET, its ids were forgotten. */
 int  kept_move(struct kept *k, bool fault);

@@ -396,6 +396,30 @@ static void device_lost(void **state)
 	finish();
 }
 
+/* Another model comes back: what has begun ends, what has not is asked there.  Vectors are asked again whole. */
+static void another_model(void **state)
+{
+	struct owner o[3];
+
+	(void)state;
+	begin(2000 * MS, 1);
+	toy[0].model.answers = 5;
+	dies(0, true);
+	back(0);
+	for (int i = 0; i < 2; i++)
+		submit_as(&o[i], 0);
+	submit_as(&o[2], SR_POOLED);
+	says(0, 0, SR_TOKEN, 3);
+	dies(0, true);
+	toy[0].model.answers = 6;
+	back(0);
+	assert_true(o[0].ends == 1 && o[0].finish == -ESTALE && !o[1].ends && !o[2].ends);
+	assert_true(toy[0].n_asked == 2 && toy[0].asked[1].q.flags == SR_POOLED && toy[0].asked[1].q.n_prompt == 3);
+	says(0, 1, SR_END, SR_STOP);
+	assert_true(o[2].ends == 1 && o[2].finish == SR_STOP);
+	finish();
+}
+
 /* With another daemon nobody waits, whatever wait_ns is. */
 static void elsewhere_at_once(void **state)
 {
@@ -433,19 +457,19 @@ static void bound(void **state)
 
 	(void)state;
 	for (int i = 0; i < 100; i++)
-		assert_true(kept_token(k, &a, &all, &t, 2));
+		assert_true(kept_token(k, &a, &all, &t));
 	assert_true(k->n_ids == 100 && all.n == 512 && a.kept == 512);
 	all.n = KEPT_BYTES;                        /* others hold the rest */
-	assert_true(kept_token(l, &b, &all, &t, 2));
+	assert_true(kept_token(l, &b, &all, &t));
 	assert_true(l->forgot && kept_move(l, false) == -ECONNRESET);
 	assert_int_equal(kept_move(k, true), 0);
 	all.n = a.kept = KEPT_BYTES / 9 * 8 - 1024; /* a tenant may have 8 times what it leaves */
 	for (int i = 0; i < 100; i++)
-		kept_token(k, &a, &all, &t, 2);
+		kept_token(k, &a, &all, &t);
 	assert_true(!k->forgot && k->n_ids == 200);
 	all.n = a.kept = KEPT_BYTES / 9 * 8;
 	for (int i = 0; i < 100; i++)
-		kept_token(k, &a, &all, &t, 2);
+		kept_token(k, &a, &all, &t);
 	assert_true(k->forgot && !k->id);
 	kept_free(k, &a, &all);
 	kept_free(l, &b, &all);
@@ -455,7 +479,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(goes_on), cmocka_unit_test(may_be_the_cause), cmocka_unit_test(patience),
-		cmocka_unit_test(drains), cmocka_unit_test(device_lost), cmocka_unit_test(elsewhere_at_once),
+		cmocka_unit_test(drains), cmocka_unit_test(device_lost), cmocka_unit_test(another_model), cmocka_unit_test(elsewhere_at_once),
 		cmocka_unit_test(bound),
 	};
 
