@@ -57,6 +57,7 @@ struct sr_conn {
 	uint64_t n_requests, n_guides;    /* records put since the start */
 	struct mask_place *place;         /* [2 * model.guides] */
 	uint32_t next_place;              /* where to look first */
+	int32_t guide_us;                 /* what the next guide with bits took */
 	unsigned char *vectors;           /* in down, where the places of vectors begin */
 	bool *used;                       /* [model.vectors]: named by a request, and not given back */
 	uint32_t next_vector;             /* where to look first */
@@ -590,10 +591,19 @@ int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, 
 
 		if (here)
 			memcpy(w.id, ids + at, here * sizeof(ids[0]));
+		if (kind == SR_GUIDE_BITS) {
+			w.id[0] = c->guide_us;
+			c->guide_us = 0;
+		}
 		sr_ring_put(&c->guides, &w);
 		c->n_guides++;
 	}
 	return wake(c);
+}
+
+void sr_guide_took(struct sr_conn *c, uint32_t us)
+{
+	c->guide_us = us < INT32_MAX ? (int32_t)us : INT32_MAX;
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */

@@ -509,9 +509,11 @@ static bool guide_true(const struct sr_wire_guide *g, uint32_t guides, uint32_t 
 		[SR_GUIDE_ONLY] = { 1, SR_GUIDE_IDS }, [SR_GUIDE_IS] = { 1, SR_GUIDE_IDS },
 		[SR_GUIDE_FREE] = { 0, SR_GUIDE_IDS } };
 
+	const uint32_t used = g->kind == SR_GUIDE_BITS ? 1 : g->n;
+
 	return g->kind <= SR_GUIDE_FREE && g->n >= n[g->kind].least && g->n <= n[g->kind].most &&
 	       g->place < (g->kind == SR_GUIDE_BITS ? 2 * guides : 1) && ids_true(g->id, g->n, vocab) &&
-	       all_zero(g->id + g->n, (SR_GUIDE_IDS - g->n) * sizeof(g->id[0]));
+	       g->id[0] >= 0 && all_zero(g->id + used, (SR_GUIDE_IDS - used) * sizeof(g->id[0]));
 }
 
 /* Is the request named not taken yet?  A ticket that nobody has yet is one, too. */

@@ -236,6 +236,9 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket);
 int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids,
              uint32_t n, const uint32_t *bits);
 
+/* The next guide with bits took the client so many microseconds to compute: slipring why shows it. */
+void sr_guide_took(struct sr_conn *c, uint32_t us);
+
 /* Copy the first n elements of a pooled request's vector out of the shared memory, and give its place
  * back.  `place` is that of its SR_END; n is at most end.n_tokens, which is 0 if the request failed.
  * Call this once for each such END, with n = 0 if the vector is not wanted: no other request uses the

@@ -148,7 +148,8 @@ struct sr_wire_guide {
 	uint8_t  kind;                            /* enum sr_guide_kind */
 	uint8_t  n;                               /* ids; 0 with BITS */
 	uint16_t place;                           /* BITS: the mask's; else 0 */
-	int32_t  id[SR_GUIDE_IDS];                /* those behind n are 0 */
+	int32_t  id[SR_GUIDE_IDS];                /* those behind n are 0; BITS: id[0] may be the microseconds
+	                                             that the client took for it, 0 or more */
 };
 
 /* Tokens: struct sr_record, 1 line.  A token with 4 alternatives, or an END, just fits. */

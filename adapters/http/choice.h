@@ -81,6 +81,7 @@ struct choice {
 	size_t   stop_string_len;
 
 	struct sr_guided *guided;      /* NULL: its tokens need no guides */
+	uint64_t guide_from;           /* when the guide that is being made was begun */
 	int guide_error;               /* -errno of a guide; then its end is awaited */
 	uint32_t n_tokens, max_tokens;
 	uint32_t cached;

@@ -31,8 +31,16 @@ static void give(struct clients *cl, struct client *c, const struct host_guide *
 		return;
 	e = sched_guide(cl->s, c, (uint64_t)i, &(struct sched_guide){
 		.index = (int32_t)g->index, .kind = g->kind, .n = g->n, .id = g->id, .bits = h->bits });
-	if (e < 0 && e != -ENOENT)
+	if (e < 0 && e != -ENOENT) {
 		conn_lie(c, e);
+	} else if (e == 0 && g->kind == SR_GUIDE_BITS) {
+		struct live *q = &c->live[i];
+
+		q->masks++;
+		q->mask_us += (uint32_t)g->id[0];
+		if (q->mask_most_us < (uint32_t)g->id[0])
+			q->mask_most_us = (uint32_t)g->id[0];
+	}
 }
 
 int take_guides(struct clients *cl, struct client *c)

@@ -28,6 +28,7 @@ struct live {                         /* a request that the scheduler has */
 	uint64_t recorded;            /* its number in a recording; 0 = not recorded */
 	uint8_t  trace[16];           /* W3C trace id, for the log; zeros: none */
 	uint64_t name;                /* by which the stats page keeps its end; 0 = none */
+	uint32_t masks, mask_us, mask_most_us; /* guides with bits; what the client says they took */
 	struct stats_span taken, begun; /* sums when it was taken, and at its first token */
 };
 

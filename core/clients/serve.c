@@ -194,6 +194,7 @@ static void note_end(const struct clients *cl, const struct client *c, const str
 		.at = cl->now, .n_prompt = q->n_prompt, .cached = (uint32_t)e->cached,
 		.computed = (uint32_t)e->computed, .n_tokens = q->n_tokens, .max_tokens = q->max_tokens,
 		.preempted = (uint32_t)e->preempted, .finish = e->finish, .guided = q->guided,
+		.masks = q->masks, .mask_us = q->mask_us, .mask_most_us = q->mask_most_us,
 	};
 	struct stats_span now;
 

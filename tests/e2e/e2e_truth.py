@@ -144,6 +144,13 @@ def explained(p):
     check(rc == 1 and "chatcmpl-never is among the last 4096" in err and not out, f"{rc} {out} {err}")
     rc, out, _ = why(p, "--last")
     check(rc == 0 and "of slipring-http 0, ended" in out and ": length" in out and "first token" in out, out)
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}}, "required": ["name"],
+              "additionalProperties": False}
+    a = p.post("/v1/chat/completions", {**CHAT, "max_tokens": 30, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "x", "schema": schema}}})
+    e = json.loads(why(p, a["id"], "--json")[1])[0]
+    check(e["guided"] and e["masks"] >= 1 and 0 < e["mask_ms_most"] <= e["mask_ms"] < 5000, f"its grammar: {e}")
+    check(re.search(r"grammar +\d+ masks in [\d.]+ ms, the slowest", why(p, a["id"])[1]), why(p, a["id"])[1])
     several = p.together(8, lambda i: p.post("/v1/chat/completions", {**ask, "max_tokens": 48}))
     rows = [json.loads(why(p, x["id"], "--json")[1])[0]["after_it"]["rows"] for x in several]
     check(all(1 < r <= 16 for r in rows) and max(rows) > 2, f"beside others: {rows}")

@@ -56,7 +56,8 @@ static void each_guide_at_its_edges(void **state)
 	static const struct { const char *what; bool good; struct sr_wire_guide g; } t[] = {
 		{ "bits", true, G(.place = 0) }, { "the last place", true, G(.place = 15) },
 		{ "a place beyond", false, G(.place = 16) }, { "the last of all places", false, G(.place = UINT16_MAX) },
-		{ "bits with an id", false, G(.n = 1) }, { "bits and a word behind", false, G(.id[0] = 1) },
+		{ "bits with an id", false, G(.n = 1) }, { "bits and a word behind", false, G(.id[1] = 1) },
+		{ "bits and their time", true, G(.id[0] = INT32_MAX) }, { "a time before 0", false, G(.id[0] = -1) },
 		{ "only", true, G(.kind = SR_GUIDE_ONLY, .n = 1, .id = { 999 }) },
 		{ "only 12", true, G(.kind = SR_GUIDE_ONLY, .n = 12, LAST(999)) },
 		{ "only 13", false, G(.kind = SR_GUIDE_ONLY, .n = 13) },

@@ -602,6 +602,12 @@ int engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kin
 	return r == -ECONNRESET && engine_keeps(e) ? 0 : r; /* submitted() asks for it again */
 }
 
+void engine_guide_took(struct engine *e, uint32_t us)
+{
+	if (e->conn)
+		sr_guide_took(e->conn, us);
+}
+
 void engine_cancel(struct engine *e, uint64_t handle)
 {
 	struct engine_slot *s = slot_of(e, handle);

@@ -99,6 +99,7 @@ struct engine_work engine_work(const struct engine *e);
 /* sr_guide() of a request that was submitted(); -ESRCH: it is not in the daemon. */
 int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t kind, const int32_t *ids,
                   uint32_t n, const uint32_t *bits);
+void engine_guide_took(struct engine *e, uint32_t us); /* sr_guide_took() */
 void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
 /* The daemon drains.  Take back what it has, so that it can end at once, and hold it. */
 void engine_leave(struct engine *e);

@@ -5,6 +5,7 @@
 
 #include "adapters/http/request.h"
 #include "adapters/http/state.h"
+#include "shmring/clock.h"
 
 /* A complete grammar ends its answer, so ignore_eos does not count.  The source is needed no more. */
 void guides_ready(struct request *r)
@@ -35,6 +36,8 @@ static int put_guide(void *ctx, uint32_t index, uint32_t kind, const int32_t *id
 {
 	const struct choice *c = ctx;
 
+	if (kind == SR_GUIDE_BITS)
+		engine_guide_took(c->engine, (uint32_t)((sr_now() - c->guide_from) / 1000));
 	return engine_guide(c->engine, c->handle, index, kind, ids, n, bits);
 }
 
@@ -43,6 +46,7 @@ void guides_submitted(void *owner)
 {
 	struct choice *c = owner;
 
+	c->guide_from = sr_now();
 	c->guide_error = sr_guided_begin(c->guided, c->request->api->bits, put_guide, c);
 	if (c->guide_error)
 		engine_cancel(c->engine, c->handle);
@@ -53,8 +57,10 @@ void guides_drawn(void *owner, int32_t id, bool last)
 {
 	struct choice *c = owner;
 
-	if (!last && c->state == CHOICE_LIVE && !c->guide_error)
-		c->guide_error = sr_guided_take(c->guided, id, c->request->api->bits, put_guide, c);
+	if (last || c->state != CHOICE_LIVE || c->guide_error)
+		return;
+	c->guide_from = sr_now();
+	c->guide_error = sr_guided_take(c->guided, id, c->request->api->bits, put_guide, c);
 }
 
 void guides_error(struct request *r, int e)

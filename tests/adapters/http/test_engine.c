@@ -97,6 +97,8 @@ int sr_submit(struct sr_conn *c, const struct sr_request *q, uint32_t *ticket)
 	return 0;
 }
 
+void sr_guide_took(struct sr_conn *c, uint32_t us) { (void)c, (void)us; }
+
 int sr_guide(struct sr_conn *c, uint32_t ticket, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
              const uint32_t *bits)
 {

@@ -72,6 +72,8 @@ int sr_cancel(struct sr_conn *c, uint32_t ticket)
 	return c->lost ? -ECONNRESET : 0;
 }
 
+void sr_guide_took(struct sr_conn *c, uint32_t us) { (void)c, (void)us; }
+
 int sr_guide(struct sr_conn *c, uint32_t t, uint32_t index, uint32_t kind, const int32_t *ids, uint32_t n,
              const uint32_t *bits)
 {
