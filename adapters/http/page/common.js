@@ -25,7 +25,7 @@ const number = (x, digits = 0) => x === null || x === undefined || Number.isNaN(
 const few = x => number(x, x && Math.abs(x) < 10 ? 1 : 0);
 const percent = x => x === null || x === undefined ? "–" : (x * 100).toFixed(x < 0.1 && x > 0 ? 1 : 0) + " %";
 const millis = s => s === null || s === undefined ? "–" :
-	s < 0.01 ? (s * 1e3).toFixed(2) + " ms" : s < 0.1 ? (s * 1e3).toFixed(1) + " ms" :
+	s === 0 ? "0 ms" : s < 0.01 ? (s * 1e3).toFixed(2) + " ms" : s < 0.1 ? (s * 1e3).toFixed(1) + " ms" :
 	s < 10 ? number(s * 1e3) + " ms" : number(s, 1) + " s";
 const bytes = n => n >= 2 ** 30 ? (n / 2 ** 30).toFixed(2) + " GiB" : number(n / 2 ** 20) + " MiB";
 const clock = unix => new Date(unix * 1e3).toLocaleTimeString("en-GB");
