@@ -258,11 +258,10 @@ def main():
         stop()                                    # with somebody looking
         v.close()
         p.run("slipring-http", "--uds", os.path.join(p.dir, "http"))
-        unix = wait_for(lambda: os.path.exists(os.path.join(p.dir, "http")), 20)
         s = socket.socket(socket.AF_UNIX)
-        s.connect(os.path.join(p.dir, "http"))
+        check(wait_for(lambda: s.connect_ex(os.path.join(p.dir, "http")) == 0, 20), "it listens on a Unix socket")
         s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        check(unix and s.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n"), "on a Unix socket")
+        check(s.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n"), "on a Unix socket")
     done()
 
 
