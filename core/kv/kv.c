@@ -116,6 +116,19 @@ uint64_t kv_next(const struct kv *kv, const struct kv_table *t)
 	return index_key(kv, t, ids_at(kv, t, t->published)).w[0];
 }
 
+uint64_t kv_name(const struct kv *kv, const struct kv_table *t, int32_t n)
+{
+	struct kv_table look = *t;         /* its names go on, its blocks are not touched */
+
+	assert(n > t->published);
+	while (look.published < n) {
+		struct kv_key key = index_key(kv, &look, ids_at(kv, &look, look.published));
+
+		table_advance(kv, &look, &key);
+	}
+	return look.key[0];
+}
+
 int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 {
 	int32_t want = blocks_for(kv, n);

@@ -147,6 +147,9 @@ int32_t kv_match(struct kv *kv, struct kv_table *t, int32_t n);
  * must be known.  Two tables with the same name are about to compute the same block. */
 uint64_t kv_next(const struct kv *kv, const struct kv_table *t);
 
+/* The same of block n - 1, which is behind the published ones.  All ids before its end must be known. */
+uint64_t kv_name(const struct kv *kv, const struct kv_table *t, int32_t n);
+
 /* No token before `from` will be computed again: let go of the blocks that windows have left.  One more than
  * the token at `from` reads is kept, so up to block_tokens tokens before it may still be. */
 void kv_slide(struct kv *kv, struct kv_table *t, int32_t from);

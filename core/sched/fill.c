@@ -86,15 +86,19 @@ static void put_begin(struct fill *x, struct seq *q)
 
 /* Rows of a batch cannot read what its other rows compute, but rows of the next batch can.  So a
  * prompt waits one step if a row of this batch computes its next block; then it takes that block from
- * the cache.  It waits at most as many times as its prompt has blocks. */
-static void note_leader(struct sched *s, const struct seq *q)
+ * the cache.  It waits at most as many times as its prompt has blocks.  With states it waits if a row of this batch
+ * is on the way to its goal, or past it: a block is of no use without its state.  q has a row of n tokens. */
+static void note_leader(struct sched *s, const struct seq *q, int32_t n)
 {
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
 
-	if (s->knobs.no_prefix_cache || (t->published + 1) * s->cfg.limits.block_tokens > q->planned)
+	if (s->knobs.no_prefix_cache)
 		return;
-	name = kv_next(s->kv, t);
+	if (s->states ? !q->goal || q->planned - n > t->end * s->cfg.limits.block_tokens
+	              : (t->published + 1) * s->cfg.limits.block_tokens > q->planned)
+		return;
+	name = s->states ? q->goal : kv_next(s->kv, t);
 	s->leader[name % LEADERS].name = name;
 	s->leader[name % LEADERS].batch = s->n_filled;
 }
@@ -104,10 +108,11 @@ static bool follows_leader(struct sched *s, struct seq *q)
 	const struct kv_table *t = &s->table[q->slot];
 	uint64_t name;
 
-	if (s->states || (t->n + 1) * s->cfg.limits.block_tokens >= q->known || /* a block is of no use without its state */
+	if ((t->n + 1) * s->cfg.limits.block_tokens >= q->known ||
+	    (s->states && (!q->goal || t->n >= t->end)) ||
 	    q->held >= q->known / s->cfg.limits.block_tokens)
 		return false;
-	name = kv_next(s->kv, t);
+	name = s->states ? q->goal : kv_next(s->kv, t);
 	if (s->leader[name % LEADERS].batch != s->n_filled || s->leader[name % LEADERS].name != name)
 		return false;
 	q->held++;
@@ -541,7 +546,7 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 	if (s->states)
 		put_state(s, x, q, c.n, false);
 	put_row(s, x, q, c.n, c.n_score, c.sample);
-	note_leader(s, q);
+	note_leader(s, q, c.n);
 	if (c.cut)
 		hold_back(x, WHY_TOKENS);
 	return FILLED;
@@ -654,6 +659,8 @@ static int take_blocks(struct sched *s, struct fill *x, struct seq *q)
 		q->planned = kv_match(s->kv, t, q->known);
 		if (t->more)
 			why = WHY_PCIE;
+		if (s->states)
+			q->goal = t->end > t->published ? kv_name(s->kv, t, t->end) : 0;
 	}
 	if (s->knobs.first_chunk && need > (int64_t)q->planned + s->knobs.chunk_max)
 		need = q->planned + s->knobs.chunk_max;

@@ -93,6 +93,7 @@ struct seq {
 	int32_t  guide;          /* number of its struct guide, and of its pair of mask places */
 	int32_t  cached, computed, preempted;
 	int32_t  held;           /* batches skipped while another row computed its prefix */
+	uint64_t goal;           /* with states: name of the block behind which a snapshot will be kept; 0 = none */
 	uint64_t blocked_since, blocked_filled; /* since when its client has no room; its slot's `filled` then */
 	uint64_t blocked_last;   /* the last batch it was held back from */
 	int32_t  wait_for;       /* it did not fit: retry when this many blocks are available */

@@ -757,6 +757,7 @@ static const struct sr_backend_ops ops = {
 	NULL, /* the device works without calls */
 	arm,
 	NULL, /* a batch ends in well under a second */
+	NULL, /* blocks do not outlive it */
 	NULL, /* a lost context stays lost */
 };
 

@@ -148,7 +148,7 @@ static int try_open(void)
 	const struct sr_limits *lim = &w.cfg.limits;
 	struct kv_config kc = { .n_blocks = lim->n_blocks, .n_host = lim->n_host_blocks, .block_tokens = B,
 				.copies = lim->copies, .key = { 3, 4 }, .n_owners = w.cfg.tenants,
-				.n_groups = lim->n_groups };
+				.n_groups = lim->n_groups, .n_states = lim->n_states };
 	char err[200];
 	int r;
 
