@@ -26,6 +26,7 @@ enum sr_type {             /* as stored; what a back end holds is its own affair
 	SR_GPTQ4_V2,           /* the same, zero as it is */
 	SR_CT4,                /* compressed-tensors: data [n][k/8], scale [n][k/group] */
 	SR_IQ4_NL, SR_IQ4_XS,  /* GGUF, 4 bits that name one of 16 uneven steps; 32, 256 to a block */
+	SR_I8,                 /* data [n][k], scale f32/bf16/f16: [n], or one (group_n 0) */
 	SR_MXFP4,              /* e2m1, 32 to an e8m0 scale.  GGUF: 17 bytes a block; with scale.bytes, as the
 	                        * safetensors of gpt-oss have it: data [n][k/32][16], scale u8 [n][k/32] */
 };

@@ -37,7 +37,9 @@ int model_find_hf(struct opening *o, const char *name, struct found_tensor *f)
 	for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
 		f->dim[d] = t->dim[d];
 	f->data = (struct sr_extent){ t->offset, t->bytes, file };
-	return f->type == SR_F8 ? model_find_f8(o, name, f) : 0;
+	if (f->type == SR_I8 && o->quant.type != SR_I8)
+		f->type = SR_NONE;                 /* nothing says what it is times */
+	return f->type == SR_F8 || f->type == SR_I8 ? model_find_f8(o, name, f) : 0;
 }
 
 /* Load the file as an object; NULL, and *rc = -ENOENT, .. and a sentence.  Messages name it from now on. */

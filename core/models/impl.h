@@ -154,7 +154,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 21
+#define MODEL_TYPES 22
 struct tensor_type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
@@ -169,6 +169,7 @@ struct found_tensor {
 	const char *type_name;
 	uint32_t n_dims;
 	uint64_t dim[4];               /* outermost first */
+	int32_t outputs, first;        /* as in struct sr_tensor, with step 1 */
 	struct sr_extent data, scale, zero, index;
 	int32_t group, group_n, scale_type; /* as in struct sr_tensor */
 };

@@ -153,36 +153,68 @@ static int check_shape(struct opening *o, const char *name, const struct found_t
 	                  f->dim[1], dim[0], dim[1]);
 }
 
+/* Where the scales of rows from .. from + n - 1 of an FP8 matrix of `rows` lie. */
+static struct sr_extent scales_of(const struct found_tensor *f, uint64_t rows, uint64_t from, uint64_t n)
+{
+	uint64_t each = (uint64_t)f->group_n, line;
+
+	if (!each || !f->scale.bytes)
+		return f->scale;
+	line = f->scale.bytes / ((rows + each - 1) / each);
+	return (struct sr_extent){ f->scale.offset + from / each * line, (n + each - 1) / each * line, f->scale.file };
+}
+
+/* What may be stored so: keys are transposed, and the scales of each head's must be its own. */
+static int check_both(struct opening *o, const char *name, const struct found_tensor *f)
+{
+	const struct sr_attn *kind = &o->m->kind[0];
+	const int32_t dim[2] = { kind->n_heads * (kind->q_dim + kind->v_dim), kind->latent };
+	int rc = check_shape(o, name, f, 2, dim);
+
+	if (rc)
+		return rc;
+	if (f->type == SR_F8 && f->group_n > 1 && (kind->q_dim % f->group_n || kind->v_dim % f->group_n))
+		return model_fail(o, -ENOTSUP, "tensor %s has one scale for %d outputs, which the %d of keys and %d of values of a "
+		                  "head are no multiples of", name, f->group_n, kind->q_dim, kind->v_dim);
+	if (f->type > SR_F8)
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s: keys and values of heads in one tensor are supported in "
+		                  "F32, F16, BF16, FP8; files that have them apart (attn_k_b, attn_v_b) in others", name,
+		                  f->type_name);
+	return 0;
+}
+
 /* Both of a head in one tensor: keys stand first, as [q_dim][latent], which is transposed. */
 static int take_both(struct opening *o, struct sr_layer *y, const char *name, const struct found_tensor *f)
 {
 	const struct sr_attn *kind = &o->m->kind[0];
-	const int32_t both = kind->q_dim + kind->v_dim, dim[2] = { kind->n_heads * both, kind->latent };
-	uint64_t row = f->data.bytes / ((uint64_t)kind->n_heads * (uint64_t)both);
+	const uint64_t both = (uint64_t)(kind->q_dim + kind->v_dim), rows = (uint64_t)kind->n_heads * both;
+	const uint64_t row = f->data.bytes / rows;
 	struct sr_stored *each;
-	int rc = check_shape(o, name, f, 2, dim);
+	int rc = check_both(o, name, f);
 
-	if (!rc && f->type > SR_BF16)
-		rc = model_fail(o, -ENOTSUP, "tensor %s is of type %s: keys and values of heads in one tensor are supported in "
-		                "F32, F16, BF16; files that have them apart (attn_k_b, attn_v_b) in others", name,
-		                f->type_name);
 	for (int v = 0; v < 2 && !rc; v++) {
 		struct sr_tensor *t = v ? &y->v_b : &y->k_b;
+		uint64_t n = (uint64_t)(v ? kind->v_dim : kind->q_dim);
 
 		rc = begin(o, t, name, v ? kind->v_dim : kind->latent, v ? kind->latent : kind->q_dim);
 		if (rc)
 			return rc;
 		t->type = f->type;
 		t->transposed = !v;
+		t->group = f->group;
+		t->group_n = f->group_n;
+		t->scale_type = f->scale_type;
 		t->each = each = calloc((size_t)kind->n_heads, sizeof(*each));
 		if (!each)
 			return model_no_memory(o);
-		for (int32_t h = 0; h < kind->n_heads; h++)
-			each[h].data = (struct sr_extent){
-				f->data.offset + row * ((uint64_t)h * (uint64_t)both + (uint64_t)(v ? kind->q_dim : 0)),
-				row * (uint64_t)(v ? kind->v_dim : kind->q_dim), f->data.file };
+		for (int32_t h = 0; h < kind->n_heads; h++) {
+			uint64_t from = (uint64_t)h * both + (uint64_t)(v ? kind->q_dim : 0);
+
+			each[h].data = (struct sr_extent){ f->data.offset + row * from, row * n, f->data.file };
+			each[h].scale = scales_of(f, rows, from, n);
+		}
 	}
-	o->md->weight_bytes += rc ? 0 : f->data.bytes;
+	o->md->weight_bytes += rc ? 0 : f->data.bytes + f->scale.bytes;
 	return rc;
 }
 

@@ -48,7 +48,7 @@ const struct tensor_type model_types[MODEL_TYPES] = {
 	{ SR_Q6_K, "Q6_K", 14, NULL },  { SR_AWQ4, "AWQ",   -1, NULL }, { SR_GPTQ4, "GPTQ", -1, NULL },
 	{ SR_GPTQ4_V2, "GPTQ v2", -1, NULL }, { SR_CT4, "packed int4", -1, NULL },
 	{ SR_F8,   "FP8",  -1, "F8_E4M3" }, { SR_IQ4_NL, "IQ4_NL", 20, NULL }, { SR_IQ4_XS, "IQ4_XS", 23, NULL },
-	{ SR_MXFP4, "MXFP4", 39, NULL },
+	{ SR_MXFP4, "MXFP4", 39, NULL }, { SR_I8, "int8", -1, "I8" },
 };
 
 const char *model_type_name(int32_t type)
@@ -179,11 +179,16 @@ int model_cut_rows(struct opening *o, const char *name, struct found_tensor *f, 
                    uint64_t n)
 {
 	uint64_t each = f->type == SR_CT4 ? 1 : (uint64_t)f->group_n, bytes = f->data.bytes / whole;
+	bool words = f->zero.bytes || f->type == SR_AWQ4 || f->type == SR_GPTQ4 || f->type == SR_GPTQ4_V2;
 
-	if (f->zero.bytes || f->index.bytes || f->type == SR_AWQ4 || f->type == SR_GPTQ4 || f->type == SR_GPTQ4_V2 ||
-	    (f->scale.bytes && each && (from % each || n % each)))
+	if (words || f->index.bytes) {         /* eight outputs to a word, or words of inputs: all of it is read */
+		f->outputs = (int32_t)whole;
+		f->first = (int32_t)from;
+		return 0;
+	}
+	if (f->scale.bytes && each && (from % each || n % each))
 		return model_fail(o, -ENOTSUP, "tensor %s has several matrices in one, which is not supported for "
-		                  "quantized weights of type %s", name, f->type_name);
+		                  "quantized weights of type %s with one scale for %" PRIu64 " outputs", name, f->type_name, each);
 	f->data = (struct sr_extent){ f->data.offset + from * bytes, n * bytes, f->data.file };
 	if (f->scale.bytes && each) {
 		bytes = f->scale.bytes / ((whole + each - 1) / each);
@@ -281,6 +286,7 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 	bool fused = s->whole > ONE && !o->dummy;
 	struct found_tensor f = { .type = SR_NONE };
 	char name[128];
+	double part;
 	int rc;
 
 	if (!counts(o, s) || (l >= 0 && (not_here(&o->m->layer[l], s) || no_kv(o, l, s))))
@@ -315,7 +321,11 @@ static int take_tensor(struct opening *o, const struct tensor_spec *s, int l, st
 	t->group = f.group;
 	t->group_n = f.group_n;
 	t->scale_type = f.scale_type;
-	o->md->weight_bytes += f.data.bytes + f.scale.bytes + f.zero.bytes;
+	t->outputs = f.outputs;
+	t->first = f.first;
+	t->step = f.outputs ? 1 : 0;
+	part = f.outputs ? (double)t->n / f.outputs : 1;
+	o->md->weight_bytes += (uint64_t)((double)(f.data.bytes + f.scale.bytes + f.zero.bytes) * part);
 	return 0;
 }
 

@@ -153,6 +153,26 @@ static int compressed_f8(struct opening *o, const json_t *one, const json_t *wei
 	return get_blocks(o, weights, "block_structure");
 }
 
+/* compressed-tensors in int8: a scale for each output, or for all.  Activations become int8 here anyway. */
+static int compressed_i8(struct opening *o, const json_t *one, const json_t *weights)
+{
+	const json_t *input = json_object_get(one, "input_activations");
+	const char *type = text_of(weights, "type"), *strategy = text_of(weights, "strategy"), *of_input = text_of(input, "type");
+
+	if (json_integer_value(json_object_get(weights, "num_bits")) != 8 || !type || strcmp(type, "int") != 0 || !strategy ||
+	    (strcmp(strategy, "channel") != 0 && strcmp(strategy, "tensor") != 0) ||
+	    json_is_false(json_object_get(weights, "symmetric")))
+		return model_fail(o, -ENOTSUP, "quantization_config: weights of type %.40s, strategy %.40s are not supported in "
+		                  "format int-quantized; supported are symmetric int with num_bits 8, by channel or tensor",
+		                  type ? type : "(none)", strategy ? strategy : "(none)");
+	if ((is_there(one, "input_activations") && (!of_input || strcmp(of_input, "int") != 0 ||
+	     json_integer_value(json_object_get(input, "num_bits")) != 8)) || is_there(one, "output_activations"))
+		return model_fail(o, -ENOTSUP, "quantization_config: input_activations other than int of 8 bits, and "
+		                  "quantized output_activations are not supported");
+	o->quant.type = SR_I8;
+	return 0;
+}
+
 static int compressed(struct opening *o, const json_t *j)
 {
 	const json_t *groups = json_object_get(j, "config_groups");
@@ -163,9 +183,10 @@ static int compressed(struct opening *o, const json_t *j)
 	bool channel = strategy && strcmp(strategy, "channel") == 0;
 	int rc;
 
-	if (!format || (strcmp(format, "pack-quantized") != 0 && strcmp(format, "float-quantized") != 0))
+	if (!format || (strcmp(format, "pack-quantized") != 0 && strcmp(format, "float-quantized") != 0 &&
+	                strcmp(format, "int-quantized") != 0))
 		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; supported are "
-		                  "pack-quantized, float-quantized", format ? format : "(none)");
+		                  "pack-quantized, float-quantized, int-quantized", format ? format : "(none)");
 	if (json_object_size(groups) != 1 || !json_is_object(weights))
 		return model_fail(o, -ENOTSUP, "quantization_config: config_groups with other than one group "
 		                  "of weights are not supported");
@@ -173,6 +194,8 @@ static int compressed(struct opening *o, const json_t *j)
 		return rc;
 	if (strcmp(format, "float-quantized") == 0)
 		return compressed_f8(o, one, weights);
+	if (strcmp(format, "int-quantized") == 0)
+		return compressed_i8(o, one, weights);
 	if ((rc = check_bits(o, weights, "num_bits")) != 0)
 		return rc;
 	if (!type || strcmp(type, "int") != 0 || !strategy || (!channel && strcmp(strategy, "group") != 0))
@@ -387,7 +410,7 @@ int model_find_f8(struct opening *o, const char *name, struct found_tensor *f)
 
 	assert(len > 7 && len < sizeof(stem));
 	if (f->n_dims != 2 || !n || !k || n > 1 << 24 || k > 1 << 24 || strcmp(name + len - 7, ".weight") != 0)
-		return model_fail(o, -ENOTSUP, "tensor %s is of type F8_E4M3, which is supported for matrices", name);
+		return model_fail(o, -ENOTSUP, "tensor %s is of type %s, which is supported for matrices", name, f->type_name);
 	snprintf(stem, sizeof(stem), "%.*s", (int)len - 6, name);
 	quant_tensor(o, stem, "input_scale", &unused);
 	t = quant_tensor(o, stem, "weight_scale", &file);

@@ -7,6 +7,7 @@
 #include "types.h"
 
 #define ROW 20                     /* bytes of 32 weights in Q4_1: d, m, then nibbles i and i + 16 */
+#define ROW_I8 34                  /* .. in Q8_0: d, then 32 bytes */
 
 static uint32_t word_at(const uint8_t *p, size_t i)
 {
@@ -26,14 +27,28 @@ static bool is_4bit(int32_t type)
 	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2 || type == SR_CT4;
 }
 
-bool repack_needed(const struct sr_tensor *t)
+/* A byte a weight, scales apart. */
+static bool is_8bit(int32_t type)
 {
-	return is_4bit(t->type) || t->outputs || t->transposed || (t->type == SR_MXFP4 && t->scale.bytes);
+	return type == SR_F8 || type == SR_I8;
 }
 
-int32_t repack_type(int32_t type)
+/* Inputs in groups out of order (act-order): each weight has a scale of its own, so it is computed. */
+static bool is_scattered(const struct sr_tensor *t)
 {
-	return is_4bit(type) ? SR_Q4_1 : type;
+	return is_4bit(t->type) && sr_stored_of(t, 0).index.bytes > 0;
+}
+
+bool repack_needed(const struct sr_tensor *t)
+{
+	return is_4bit(t->type) || is_8bit(t->type) || t->outputs || t->transposed || (t->type == SR_MXFP4 && t->scale.bytes);
+}
+
+int32_t repack_type(const struct sr_tensor *t)
+{
+	if (is_scattered(t))
+		return SR_F16;
+	return is_4bit(t->type) ? SR_Q4_1 : t->type == SR_F8 ? SR_BF16 : t->type == SR_I8 ? SR_Q8_0 : t->type;
 }
 
 static int32_t group_of(const struct sr_tensor *t)
@@ -70,18 +85,46 @@ static const char *moved_refuses(const struct sr_tensor *t)
 	return NULL;
 }
 
+/* What is stored: rows of bytes, and a scale for each block of group_n rows and group columns. */
+static void stored_8bit(const struct sr_tensor *t, size_t *rows, size_t *columns)
+{
+	*rows = t->transposed ? (size_t)t->k : stored_outputs(t);
+	*columns = t->transposed ? stored_outputs(t) : (size_t)t->k;
+}
+
+static const char *refuses_8bit(const struct sr_tensor *t)
+{
+	struct sr_stored s = sr_stored_of(t, 0);
+	size_t rows, columns, group;
+
+	stored_8bit(t, &rows, &columns);
+	group = t->group ? (size_t)t->group : columns;
+	if (t->outputs && (t->first < 0 || t->step < 1 || sr_output_of(t, t->n - 1) >= t->outputs))
+		return "its outputs are not among those that are stored";
+	if (t->type == SR_I8 && (t->transposed || t->group || t->group_n > 1))
+		return "its scales must be of an output or of all";
+	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
+		return "its scales must be F16, BF16 or F32";
+	if (columns % group || s.data.bytes != rows * columns || s.scale.bytes != scale_bytes(t) * (columns / group) *
+	    (t->group_n ? (rows + (size_t)t->group_n - 1) / (size_t)t->group_n : 1))
+		return "its parts are not as long as its shape says";
+	return NULL;
+}
+
 const char *repack_refuses(const struct sr_tensor *t)
 {
 	struct sr_stored s = sr_stored_of(t, 0);
 	int32_t group = group_of(t);
 	uint64_t groups, n = stored_outputs(t), words = (n + 7) / 8;
 
+	if (is_8bit(t->type))
+		return refuses_8bit(t);
 	if (!is_4bit(t->type))
 		return moved_refuses(t);
 	if (t->transposed || (t->outputs && (t->step != 1 || t->first < 0 || t->first + (int64_t)t->n > t->outputs)))
 		return "its outputs alternate or are transposed";
-	if (s.index.bytes)
-		return "its inputs are grouped out of order (act-order)";
+	if (s.index.bytes && s.index.bytes != (uint64_t)t->k * 4)
+		return "its inputs' groups (act-order) are not one for each";
 	if (group < GROUP || group % GROUP || t->k % group)
 		return "its groups must be a multiple of 32 weights, all of one size";
 	if (n % 8 && t->type != SR_CT4)
@@ -103,17 +146,22 @@ static int32_t place(int32_t type, int32_t c)
 	return type == SR_AWQ4 ? awq[c % 8] : c % 8;
 }
 
+static float scale_at(const struct sr_tensor *t, const struct apart *a, size_t at)
+{
+	uint32_t u = 0;
+
+	memcpy(&u, a->scale + at * scale_bytes(t), scale_bytes(t));
+	return t->scale_type == SR_F32 ? f32_of_bits(u)
+	     : t->scale_type == SR_F16 ? f32_of_f16((uint16_t)u) : f32_of_bf16((uint16_t)u);
+}
+
 /* Of the 4-bit kinds c is the number among the stored outputs. */
 static float scale_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
 {
 	size_t groups = (size_t)(t->k / group_of(t));
 	size_t at = t->type == SR_CT4 ? (size_t)c * groups + (size_t)g : (size_t)g * stored_outputs(t) + (size_t)c;
-	const uint8_t *p = a->scale + at * scale_bytes(t);
-	uint32_t u = 0;
 
-	memcpy(&u, p, scale_bytes(t));
-	return t->scale_type == SR_F32 ? f32_of_bits(u)
-	     : t->scale_type == SR_F16 ? f32_of_f16((uint16_t)u) : f32_of_bf16((uint16_t)u);
+	return scale_at(t, a, at);
 }
 
 static uint32_t zero_of(const struct sr_tensor *t, const struct apart *a, int32_t g, int32_t c)
@@ -146,7 +194,7 @@ static void quants(const struct sr_tensor *t, const struct apart *a, int32_t k0,
 
 size_t repack_row_bytes(const struct sr_tensor *t)
 {
-	return is_4bit(t->type) ? (size_t)(t->k / GROUP) * ROW : types_bytes(t->type, t->k);
+	return types_bytes(repack_type(t), t->k);
 }
 
 /* Stored output c, as it is. */
@@ -178,6 +226,57 @@ static void mxfp4_row(const struct sr_tensor *t, const struct apart *a, size_t c
 	}
 }
 
+/* e4m3 has no infinity; 0x7f and 0xff are no numbers. */
+static float f32_of_f8(uint8_t v)
+{
+	uint32_t mag = v & 0x7f;
+	float f = mag == 0x7f ? f32_of_bits(0x7fc00000) : f32_of_bits(mag << 20) * 0x1p120f;
+
+	return v & 0x80 ? -f : f;
+}
+
+/* Stored output c: e4m3 times its scale as bf16; int8 as Q8_0, whose d is the scale. */
+static void row_8bit(const struct sr_tensor *t, const struct apart *a, size_t c, uint8_t *to)
+{
+	size_t rows, columns, groups, group_n = (size_t)t->group_n;
+
+	stored_8bit(t, &rows, &columns);
+	groups = t->group ? columns / (size_t)t->group : 1;
+	for (size_t k = 0; k < (size_t)t->k; k++) {
+		size_t row = t->transposed ? k : c, column = t->transposed ? c : k;
+		size_t block = (group_n ? row / group_n : 0) * groups + (t->group ? column / (size_t)t->group : 0);
+		uint8_t v = a->data[row * columns + column];
+		uint16_t h;
+
+		if (t->type == SR_F8) {
+			h = bf16_of_f32(f32_of_f8(v) * scale_at(t, a, block));
+			memcpy(to + 2 * k, &h, 2);
+			continue;
+		}
+		h = f16_of_f32(scale_at(t, a, block));
+		if (k % GROUP == 0)
+			memcpy(to + k / GROUP * ROW_I8, &h, 2);
+		to[k / GROUP * ROW_I8 + 2 + k % GROUP] = v;
+	}
+}
+
+/* Output c of a matrix whose inputs are in groups out of order, as f16. */
+static void scattered_row(const struct sr_tensor *t, const struct apart *a, int32_t c, uint8_t *to)
+{
+	uint8_t q[GROUP];
+
+	for (int32_t k = 0; k < t->k; k++) {
+		int32_t g = (int32_t)word_at(a->index, (size_t)k);
+		uint16_t h = 0x7e00;                  /* the reader has checked the groups: core/models/quant.c */
+
+		if (k % GROUP == 0)
+			quants(t, a, k, c, q);
+		if (g >= 0 && g < t->k / group_of(t))
+			h = f16_of_f32(scale_of(t, a, g, c) * (float)((int32_t)q[k % GROUP] - (int32_t)zero_of(t, a, g, c)));
+		memcpy(to + 2 * (size_t)k, &h, 2);
+	}
+}
+
 void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
 {
 	size_t row_bytes = repack_row_bytes(t);
@@ -185,12 +284,16 @@ void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first
 	for (int32_t i = 0; i < n && !is_4bit(t->type); i++) {
 		size_t c = (size_t)sr_output_of(t, first + i);
 
-		if (t->type == SR_MXFP4)
+		if (is_8bit(t->type))
+			row_8bit(t, a, c, rows + (size_t)i * row_bytes);
+		else if (t->type == SR_MXFP4)
 			mxfp4_row(t, a, c, rows + (size_t)i * row_bytes);
 		else
 			move_row(t, a, c, rows + (size_t)i * row_bytes);
 	}
-	for (int32_t k = 0; k < t->k && is_4bit(t->type); k += GROUP)
+	for (int32_t i = 0; i < n && is_scattered(t); i++)
+		scattered_row(t, a, (t->outputs ? t->first : 0) + first + i, rows + (size_t)i * row_bytes);
+	for (int32_t k = 0; k < t->k && is_4bit(t->type) && !is_scattered(t); k += GROUP)
 		for (int32_t i = 0; i < n; i++) {
 			int32_t c = (t->outputs ? t->first : 0) + first + i, g = k / group_of(t);
 			uint8_t *to = rows + (size_t)i * row_bytes + (size_t)(k / GROUP) * ROW, q[GROUP];

@@ -4,7 +4,11 @@
  *
  * Those with separate scales and zero points (AWQ, GPTQ, compressed-tensors) become Q4_1.  With scale s and zero point z of a group, w = (q - z) s = s q + m where m = -z s.  Q4_1 holds s and m
  * as f16.  s is exact: the files hold f16, or bf16, which is exact down to 2^-14.  m is rounded by at
- * most 2^-11 of itself, less than a hundredth of a step of q.
+ * most 2^-11 of itself, less than a hundredth of a step of q.  With inputs in groups out of order (act-order) there is no
+ * such form: then (q - z) s is held as f16.
+ *
+ * FP8 (e4m3) becomes bf16, value times scale, rounded to the nearest; int8 with a scale for each output becomes
+ * Q8_0, whose scales are f16.
  */
 #ifndef REPACK_H
 #define REPACK_H
@@ -16,10 +20,10 @@
 struct sr_tensor;
 
 /* A whole tensor in memory, as its files store it. */
-struct apart { const uint8_t *data, *scale, *zero; };   /* zero NULL: all 8 */
+struct apart { const uint8_t *data, *scale, *zero, *index; };   /* zero NULL: all 8; index: act-order */
 
 bool    repack_needed(const struct sr_tensor *t);
-int32_t repack_type(int32_t type);    /* the type it is held as: SR_Q4_1, or the type itself */
+int32_t repack_type(const struct sr_tensor *t); /* the type it is held as: SR_Q4_1, .., or the type itself */
 /* NULL, or which part of its shape is not supported. */
 const char *repack_refuses(const struct sr_tensor *t);
 

@@ -40,7 +40,7 @@ struct load_buffer { const struct load_piece *piece; size_t n; uint8_t *at, *dat
 
 struct list { struct load_piece *piece; size_t n, cap; };
 
-enum { DATA, SCALE, ZERO, N_APART };   /* the arrays of a tensor with separate scales */
+enum { DATA, SCALE, ZERO, INDEX, N_APART };   /* the arrays of a tensor with separate scales */
 struct stage {
 	const struct load_piece *piece;     /* the shares of one tensor, [n] */
 	int n, open;                   /* open: reads under way */
@@ -164,7 +164,7 @@ static int add_blocks(struct loader *ld, const struct weight *w, int part, const
 
 static const struct sr_extent *extent(const struct sr_stored *s, int what)
 {
-	return what == DATA ? &s->data : what == SCALE ? &s->scale : &s->zero;
+	return what == DATA ? &s->data : what == SCALE ? &s->scale : what == ZERO ? &s->zero : &s->index;
 }
 
 /* A part that is packed out of a stage: a piece for each thread, of each expert. */
@@ -201,9 +201,9 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 	bool apart = repack_needed(t);
 	const char *why = apart ? repack_refuses(t) : NULL;
 
-	if (k->form(repack_type(t->type)) < 0)
+	if (k->form(repack_type(t)) < 0)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
-			"CPU; F32, F16, BF16, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, AWQ and GPTQ are", t->name);
+			"CPU; F32, F16, BF16, FP8, int8, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4, AWQ and GPTQ are", t->name);
 	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && !types_bytes(t->type, t->k)))
 		return refuse(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
 			"of 32 on the CPU, of 256 for K-quants and IQ4_XS", t->name, t->n, t->k);
@@ -232,7 +232,7 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 				"are %d of %d", t[p]->name, t[p]->count, t[p]->k, t[0]->count, t[0]->k);
 	}
 	for (int p = 0; p < n; p++) {
-		int32_t type = repack_type(t[p]->type);
+		int32_t type = repack_type(t[p]);
 		struct part q = { .type = type, .n = t[p]->n, .col = col,
 			.n_blocks = (t[p]->n + KERN_COLS - 1) / KERN_COLS,
 			.form = (enum kern_form)b->k->form(type),
@@ -507,7 +507,7 @@ static int start_stage(struct loader *ld, const struct sr_source *src, struct st
 		s->at[i] = NULL;
 		if (e->bytes)
 			rc = src->read(src->ctx, e, 0, e->bytes, s->buffer[i], (uint64_t)i);
-		if (rc)                /* three reads can always be under way */
+		if (rc)                /* four reads can always be under way */
 			return rc;
 		s->open += e->bytes > 0;
 	}
@@ -533,7 +533,7 @@ static void repack_stage(void *ctx, int thread)
 	struct loader *ld = ctx;
 	const struct stage *s = ld->repacking;
 	const struct kern *k = ld->b->k;
-	const struct apart a = { s->at[DATA], s->at[SCALE], s->at[ZERO] };
+	const struct apart a = { s->at[DATA], s->at[SCALE], s->at[ZERO], s->at[INDEX] };
 	uint8_t *rows = ld->rows + (size_t)thread * ld->largest_rows;
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {

@@ -225,6 +225,7 @@ static void test_reference(void **state)
 		{ "gptq", SR_GPTQ4, TINY_BIAS, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "gptq_v2", SR_GPTQ4_V2, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "compressed-tensors", SR_CT4, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "fp8", SR_F8, TINY_UNTIED, 0.02, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "one of each", SR_Q8_0, TINY_MIXED, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 	};
 	static const char *tables[] = { "plain", "avx2", "avx512vnni", "avx512" };

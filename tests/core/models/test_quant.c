@@ -30,6 +30,8 @@ static char err[5000];
 #define F8 "\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\""
 #define W8 "\"num_bits\":8,\"type\":\"float\",\"symmetric\":true"
 #define KV8 W8 ",\"strategy\":\"tensor\""
+#define I8GROUP(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"," \
+	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
 #define F8GROUP(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"," \
 	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
 #define W4A16 "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32"
@@ -82,7 +84,7 @@ static void put_tensor(const struct wrong *w, const char *name, const char *dtyp
 		return;
 	}
 	bytes = (size_t)a * (size_t)(b ? b : 1) *
-		(strcmp(dtype, "I64") == 0 ? 8 : *dtype == 'F' && dtype[1] == '8' ? 1 : strchr(dtype, '3') ? 4 : 2);
+		(strcmp(dtype, "I64") == 0 ? 8 : dtype[1] == '8' ? 1 : strchr(dtype, '3') ? 4 : 2);
 	head_len += sprintf(head + head_len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", head_len ? "," : "",
 	                    name, dtype, a);
 	head_len += b ? sprintf(head + head_len, ",%d]", b) : sprintf(head + head_len, "]");
@@ -116,6 +118,9 @@ static void put_matrix(const struct wrong *w, int32_t type, const char *stem, in
 		if (zeros)
 			put_tensor(w, T("weight_zero_point"), "I32", n / 8, groups);
 		put_tensor(w, T("weight_shape"), "I64", 2, 0);
+	} else if (type == SR_I8) {
+		put_tensor(w, T("weight"), "I8", n, k);
+		put_tensor(w, T("weight_scale"), "BF16", n, 1);
 	} else if (type == SR_F8) {            /* scales for all, [output][1], blocks of 32 x 32, [output] */
 		put_tensor(w, T("weight"), "F8_E4M3", n, k);
 		if (f8_scales == 0)
@@ -133,14 +138,29 @@ static void put_matrix(const struct wrong *w, int32_t type, const char *stem, in
 #undef T
 }
 
+static void begin_weights(void)
+{
+	head_len = data_len = 0;
+	memset(data, 0, sizeof(data));
+}
+
+static void end_weights(void)
+{
+	static char file[1 << 20];
+	uint64_t n = (uint64_t)head_len + 2;
+
+	memcpy(file, &n, 8);
+	file[8] = '{';
+	memcpy(file + 9, head, (size_t)head_len);
+	file[9 + head_len] = '}';
+	memcpy(file + 10 + head_len, data, (size_t)data_len);
+	put_file("model.safetensors", file, (size_t)(10 + head_len + data_len));
+}
+
 /* All matrices of `type` but up_proj, which is of `up`. */
 static void put_weights(int32_t type, int32_t up, const struct wrong *w)
 {
-	static char file[1 << 20];
-	uint64_t n;
-
-	head_len = data_len = 0;
-	memset(data, 0, sizeof(data));
+	begin_weights();
 	put_tensor(w, "model.embed_tokens.weight", "F16", 96, 32);
 	put_tensor(w, "model.norm.weight", "F16", 32, 0);
 	put_tensor(w, "model.layers.0.input_layernorm.weight", "F16", 32, 0);
@@ -154,13 +174,7 @@ static void put_weights(int32_t type, int32_t up, const struct wrong *w)
 	put_matrix(w, type, "mlp.down_proj", 32, width);
 	if (w->end && *w->end == '+')
 		put_tensor(w, w->end + 1, "F16", w->a ? w->a : 32, w->b);
-	n = (uint64_t)head_len + 2;
-	memcpy(file, &n, 8);
-	file[8] = '{';
-	memcpy(file + 9, head, (size_t)head_len);
-	file[9 + head_len] = '}';
-	memcpy(file + 10 + head_len, data, (size_t)data_len);
-	put_file("model.safetensors", file, (size_t)(10 + head_len + data_len));
+	end_weights();
 }
 
 /* quantization: what its object holds, or (not beginning with a key) something else than an object. */
@@ -274,6 +288,108 @@ static void test_groups(void **state)
 	zeros = true;
 }
 
+/* Latent keys and values in FP8: each head's part of kv_b_proj has its own scales. */
+static void test_f8_latent(void **state)
+{
+	static const char *const experts[] = { "mlp.experts.0.", "mlp.experts.1.", "mlp.shared_experts." };
+	static const char deepseek[] = "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_size\":32,"
+		"\"intermediate_size\":32,\"moe_intermediate_size\":32,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+		"\"vocab_size\":96,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,\"kv_lora_rank\":32,\"q_lora_rank\":null,"
+		"\"qk_nope_head_dim\":64,\"qk_rope_head_dim\":16,\"v_head_dim\":32,\"n_routed_experts\":2,\"n_shared_experts\":1,"
+		"\"num_experts_per_tok\":1,\"quantization_config\":{" F8 ",\"weight_block_size\":[32,32]}}";
+	const struct wrong nothing = { 0 };
+	struct model *md;
+	char name[100];
+
+	(void)state;
+	f8_scales = 2;
+	begin_weights();
+	put_tensor(&nothing, "model.embed_tokens.weight", "F16", 96, 32);
+	put_tensor(&nothing, "lm_head.weight", "F16", 96, 32);
+	put_tensor(&nothing, "model.norm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.input_layernorm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.post_attention_layernorm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.self_attn.q_proj.weight", "F16", 2 * 80, 32);
+	put_tensor(&nothing, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", "F16", 48, 32);
+	put_tensor(&nothing, "model.layers.0.self_attn.kv_a_layernorm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.self_attn.o_proj.weight", "F16", 32, 64);
+	put_matrix(&nothing, SR_F8, "self_attn.kv_b_proj", 2 * 96, 32);
+	put_tensor(&nothing, "model.layers.0.mlp.gate.weight", "F16", 2, 32);
+	put_tensor(&nothing, "model.layers.0.mlp.gate.e_score_correction_bias", "F32", 2, 0);
+	for (int i = 0; i < 9; i++) {
+		snprintf(name, sizeof(name), "model.layers.0.%s%s_proj.weight", experts[i / 3], i % 3 == 0 ? "gate" : i % 3 == 1
+		         ? "up" : "down");
+		put_tensor(&nothing, name, "F16", 32, 32);
+	}
+	end_weights();
+	put_file("config.json", deepseek, strlen(deepseek));
+	if (model_open(&md, dir, err, sizeof(err)) != 0)
+		fail_msg("%s", err);
+	for (int h = 0; h < 2; h++) {
+		const struct sr_tensor *k = &md->m.layer[0].k_b, *v = &md->m.layer[0].v_b;
+
+		assert_true(k->transposed && k->n == 32 && k->k == 64 && k->group == 32 && k->group_n == 32 && !v->transposed);
+		assert_int_equal(k->each[h].data.offset - k->each[0].data.offset, h * 96 * 32);
+		assert_int_equal(v->each[h].data.offset - k->each[h].data.offset, 64 * 32);
+		assert_int_equal(k->each[h].scale.bytes, 2 * 4);
+		assert_int_equal(v->each[h].scale.offset - k->each[0].scale.offset, (h * 3 + 2) * 4);
+		assert_int_equal(v->each[h].scale.bytes, 4);
+	}
+	model_close(md);
+	f8_scales = 0;
+}
+
+/* q, k and v in one AWQ matrix, gate and up in another: outputs of a larger one. */
+static void test_fused(void **state)
+{
+	static const char phi[] = "{\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\",\"hidden_size\":32,"
+		"\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+		"\"vocab_size\":96,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,\"sliding_window\":null,"
+		"\"tie_word_embeddings\":true,\"quantization_config\":{" AWQ "}}";
+	const struct wrong nothing = { 0 };
+	const struct sr_layer *y;
+	struct model *md;
+
+	(void)state;
+	begin_weights();
+	put_tensor(&nothing, "model.embed_tokens.weight", "F16", 96, 32);
+	put_tensor(&nothing, "model.norm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.input_layernorm.weight", "F16", 32, 0);
+	put_tensor(&nothing, "model.layers.0.post_attention_layernorm.weight", "F16", 32, 0);
+	put_matrix(&nothing, SR_AWQ4, "self_attn.qkv_proj", 64, 32);
+	put_matrix(&nothing, SR_AWQ4, "self_attn.o_proj", 32, 32);
+	put_matrix(&nothing, SR_AWQ4, "mlp.gate_up_proj", 128, 32);
+	put_matrix(&nothing, SR_AWQ4, "mlp.down_proj", 32, 64);
+	end_weights();
+	put_file("config.json", phi, strlen(phi));
+	if (model_open(&md, dir, err, sizeof(err)) != 0)
+		fail_msg("%s", err);
+	y = &md->m.layer[0];
+	assert_true(y->q.outputs == 64 && y->q.first == 0 && y->q.n == 32 && y->q.step == 1);
+	assert_true(y->k.outputs == 64 && y->k.first == 32 && y->k.n == 16 && y->v.first == 48 && y->v.n == 16);
+	assert_true(y->up.outputs == 128 && y->up.first == 64 && y->up.n == 64 && y->up.data.offset == y->gate.data.offset);
+	assert_true(!y->o.outputs && y->q.data.bytes == 64 * 32 / 2);
+	model_close(md);
+}
+
+static void test_i8(void **state)
+{
+	const struct wrong nothing = { 0 };
+	struct model *md;
+
+	(void)state;
+	put_weights(SR_I8, SR_F16, &nothing);
+	if (opened(&md, I8GROUP("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\",\"symmetric\":true",
+	                        ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\",\"dynamic\":true}")) != 0)
+		fail_msg("%s", err);
+	assert_string_equal(md->stored, "int8 (6), F16 (5)");
+	assert_true(md->m.layer[0].gate.type == SR_I8 && md->m.layer[0].gate.group_n == 1 && !md->m.layer[0].gate.group);
+	assert_int_equal(md->m.layer[0].gate.scale.bytes, 128);
+	model_close(md);
+	assert_int_equal(opened(&md, AWQ), -ENOTSUP);        /* nothing says what int8 is times */
+	assert_non_null(strstr(err, "is of type I8"));
+}
+
 static void test_f8(void **state)
 {
 	static const struct { const char *config, *method; int scales, group_n, group; } good[] = {
@@ -360,8 +476,13 @@ static void test_settings(void **state)
 		{ AWQ ",\"zero_point\":false", -ENOTSUP, "zero_point false" },
 		{ GPTQ ",\"checkpoint_format\":\"marlin\"", -ENOTSUP, "checkpoint_format marlin" },
 		{ GPTQ ",\"dynamic\":{\"-:.*\":{}}", -ENOTSUP, "dynamic" },
-		{ "\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"", -ENOTSUP,
-		  "format int-quantized" },
+		{ "\"quant_method\":\"compressed-tensors\",\"format\":\"naive-quantized\"", -ENOTSUP,
+		  "format naive-quantized" },
+		{ I8GROUP("\"num_bits\":4,\"type\":\"int\",\"strategy\":\"channel\"", ""), -ENOTSUP, "symmetric int with num_bits 8" },
+		{ I8GROUP("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"group\"", ""), -ENOTSUP, "by channel or tensor" },
+		{ I8GROUP("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\",\"symmetric\":false", ""), -ENOTSUP, "symmetric int" },
+		{ I8GROUP("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\"", ",\"input_activations\":{\"num_bits\":8,\"type\":\"float\"}"),
+		  -ENOTSUP, "input_activations other than int" },
 		{ F8GROUP("\"num_bits\":8,\"type\":\"int\"", ""), -ENOTSUP, "weights of type int" },
 		{ F8GROUP(W8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\"}"), -ENOTSUP,
 		  "input_activations other than float" },
@@ -513,6 +634,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good), cmocka_unit_test(test_act_order), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_i8), cmocka_unit_test(test_f8_latent), cmocka_unit_test(test_fused),
 		cmocka_unit_test(test_f8),
 		cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors), cmocka_unit_test(test_calls_that_fail),
 	};
