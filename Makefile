@@ -10,7 +10,7 @@
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
-#	make replicas, sim-route, bench-choose    several daemons behind one address
+#	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -388,9 +388,16 @@ spin:
 	tests/spin/run.sh $(BUILD)/spin
 
 # Which daemon serves a request: five simulated loads in full length; and what knowing costs.
-.PHONY: sim-route bench-choose replicas
+.PHONY: sim-route bench-choose bench-route replicas
 sim-route: $(BUILD)/tests/test_route
 	ROUTE_SECONDS=400 $<
+
+# The same beside HAProxy, vllm-router and smg, over four null daemons; ROUTERS: their folder.
+ROUTERS ?= $(BUILD)/route/venv/bin
+bench-route: $(addprefix $(BUILD)/,$(PROGRAMS))
+	@test -x $(ROUTERS)/pip || python3 -m venv $(BUILD)/route/venv
+	@$(ROUTERS)/pip install -q vllm-router==0.1.17 smg==1.13.0 || echo "SKIP: vllm-router and smg do not install here"
+	SLIPRING_ROUTERS=$(ROUTERS) tests/e2e/bench_route.py $(BUILD)
 
 bench-choose: $(BUILD)/tests/bench_choose
 	$<

@@ -66,7 +66,7 @@ struct serve {
 	struct child adapter, daemon[SERVE_DAEMONS];
 };
 
-/* The words and the place of one of several daemons: its rank, its CPUs and its GPUs. */
+/* In the child: the words and the place of one of several daemons, its rank, its CPUs and its GPUs. */
 static char **words_of(struct serve *s, const struct child *c)
 {
 	static char flag[] = "--data-parallel-rank", rank[16], secret[16];
@@ -78,9 +78,9 @@ static char **words_of(struct serve *s, const struct child *c)
 	snprintf(secret, sizeof(secret), "%d", s->secret_fd);
 	setenv(PREFIX_SECRET_FD, secret, 1);
 	fcntl(s->secret_fd, F_SETFD, 0);
-	c->argv[c->argc] = flag;
-	c->argv[c->argc + 1] = rank;
-	c->argv[c->argc + 2] = NULL;
+	memmove(c->argv + 3, c->argv + 1, (size_t)c->argc * sizeof(*c->argv)); /* before a "--" */
+	c->argv[1] = flag;
+	c->argv[2] = rank;
 	return c->argv;
 }
 

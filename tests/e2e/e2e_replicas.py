@@ -88,7 +88,7 @@ def deaths_in_a_row(p):
 
 need_model()
 with Programs() as p:
-    p.serve("--device", "null", "-dp", 2, MODEL)
+    p.serve("--device", "null", "-dp", 2, "--", MODEL)
     both_serve(p)
     one_dies(p)
     time.sleep(0.1)
