@@ -53,7 +53,7 @@ slipringd_SRC     := $(filter-out $(FIGURES),$(call below,core)) $(HOST) $(KERNE
 slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := core/prefix.c $(call below,adapters/http) $(PAGE) $(FIGURES) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
-slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/prefix.c core/kv/most.c $(KERNELS)
+slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/prefix.c core/listen.c core/kv/most.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 PROGRAMS  := slipringd slipring-http slipring

@@ -39,6 +39,36 @@ static bool drained(struct loop *l, uint64_t now)
 	return true;
 }
 
+/* When the last batch was computed, or the daemon became ready. */
+static uint64_t last_work(const struct loop *l)
+{
+	const struct stats_page *st = l->st;
+	uint64_t at = st->n_step ? st->step[(st->n_step - 1) % STATS_STEPS].begin_ns : 0;
+
+	return at > st->start_ns ? at : st->start_ns;
+}
+
+/* --stop-when-idle: nothing was to be done for that time, so drain, as if asked to. */
+static void on_rest(struct io_timer *t)
+{
+	struct loop *l = t->ctx;
+	uint64_t now = io_now(), at = last_work(l) + (uint64_t)(l->stop_when_idle_s * 1e9);
+
+	if (sched_busy(l->s) || now < at) {
+		io_timer_set(l->io, t, now < at ? at : now + (uint64_t)(l->stop_when_idle_s * 1e9));
+		return;
+	}
+	log_info("No request for %.0f s: the daemon stops (--stop-when-idle)", l->stop_when_idle_s);
+	l->signals++;
+}
+
+void loop_may_rest(struct loop *l)
+{
+	l->rest = (struct io_timer){ .fn = on_rest, .ctx = l };
+	if (l->stop_when_idle_s > 0)
+		io_timer_set(l->io, &l->rest, io_now() + (uint64_t)(l->stop_when_idle_s * 1e9));
+}
+
 /* SIGHUP: read the configuration again. */
 static void reread_config(struct loop *l)
 {

@@ -39,6 +39,8 @@ struct loop {
 	struct io_watch done;         /* eventfd: the device signals the end of a batch; fd -1: none */
 	double shutdown_timeout;      /* s; time limit for draining */
 
+	double stop_when_idle_s;      /* 0: never */
+	struct io_timer rest;         /* looks whether it is time for that */
 	int  signals;                 /* SIGTERM or SIGINT so far: 1 drains, 2 stops at once */
 	bool reload_wanted;           /* SIGHUP came */
 	bool draining;
@@ -47,5 +49,8 @@ struct loop {
 
 /* 0: a signal ended the loop.  EXIT_DEVICE_LOST: the device is lost, and every request was ended. */
 int loop_run(struct loop *l);
+
+/* Begin to look whether the daemon is idle (stop_when_idle_s). */
+void loop_may_rest(struct loop *l);
 
 #endif

@@ -533,6 +533,8 @@ static void start_watching(struct daemon *d)
 	l->meters = (struct meters){ .io = l->io, .st = l->st, .s = l->s, .kv = d->kv, .cl = l->cl,
 	                             .counters = &l->counters, .ranks = rank_wanted(&d->cfg) ? l->b : NULL };
 	meters_start(&l->meters, !d->cfg.disable_log_stats);
+	l->stop_when_idle_s = d->cfg.stop_when_idle_s;
+	loop_may_rest(l);
 }
 
 /* ---- stop ------------------------------------------------------------------------------------ */

@@ -32,6 +32,7 @@
 #include "commands.h"
 #include "core/instance/config.h"
 #include "core/instance/log.h"
+#include "core/listen.h"
 #include "core/instance/notify.h"
 #include "core/prefix.h"
 #include "serve.h"
@@ -49,6 +50,9 @@ struct child {
 	int rank;                     /* of a daemon among several of its model; -1: not among several */
 	int of;                       /* among so many */
 	int gpus;                     /* that each of them needs */
+	bool rests;                   /* --stop-when-idle: it was idle, and starts when a client connects */
+	struct ring_socket at;        /* then; */
+	int listen_fd;                /* -1: the daemon opens its socket itself */
 	pid_t pid;                    /* 0 = not running */
 	bool fed;                     /* it has pinged since our last ping */
 	uint64_t start, ready;        /* times; ready 0: not since its last start */
@@ -84,6 +88,23 @@ static char **words_of(struct serve *s, const struct child *c)
 	return c->argv;
 }
 
+/* In the child: the ring socket that we hold for it, as a service manager does. */
+static void give_socket(const struct child *c)
+{
+	char self[16];
+
+	if (c->listen_fd < 0)
+		return;
+	if (c->listen_fd == 3)
+		fcntl(3, F_SETFD, 0);
+	else
+		dup2(c->listen_fd, 3);
+	snprintf(self, sizeof(self), "%d", (int)getpid());
+	setenv("LISTEN_PID", self, 1);
+	setenv("LISTEN_FDS", "1", 1);
+	setenv("LISTEN_FDNAMES", "slipring", 1);
+}
+
 /* Run the child program beside this one.  An installed slipringd may also be found by PATH. */
 static void run_child(struct serve *s, const struct child *c, const sigset_t *mask)
 {
@@ -100,6 +121,7 @@ static void run_child(struct serve *s, const struct child *c, const sigset_t *ma
 		setenv("WATCHDOG_PID", self, 1);  /* it held our own pid */
 	else
 		unsetenv("WATCHDOG_USEC");
+	give_socket(c);
 	argv[0] = (char *)(uintptr_t)c->program;
 	if (n > 0) {
 		path[n] = 0;
@@ -122,6 +144,7 @@ static int start_child(struct serve *s, struct child *c, const sigset_t *mask)
 		run_child(s, c, mask);
 	c->start = sr_now();
 	c->ready = 0;
+	c->rests = false;
 	c->fed = false;
 	if (pid < 0) {
 		log_error("%s cannot be started: %s", c->name, strerror(errno));
@@ -237,6 +260,11 @@ static bool again(struct serve *s, struct child *c, int status)
 	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
 	if (c == &s->adapter || !s->adapter.pid)
 		return false;
+	c->rests = c->listen_fd >= 0 && WIFEXITED(status) && !WEXITSTATUS(status) && c->ready;
+	if (c->rests) {
+		log_info("%s rests until a client connects", c->name);
+		return true;
+	}
 	if (WIFEXITED(status) && !WEXITSTATUS(status) && c->ready)
 		c->deaths = 0;                    /* somebody stopped it: a restart is wanted */
 	else
@@ -277,7 +305,7 @@ static int restart(struct serve *s, const sigset_t *mask)
 	for (int i = 0; i < s->n_daemons && !s->stopping; i++) {
 		struct child *c = &s->daemon[i];
 
-		if (c->pid)
+		if (c->pid || c->rests)
 			continue;
 		wait = c->start + SECOND > now ? c->start + SECOND - now : 0;
 		if (!wait && start_child(s, c, mask) < 0)
@@ -300,12 +328,22 @@ static bool running(struct serve *s)
 
 static int supervise(struct serve *s, const sigset_t *mask)
 {
-	struct pollfd p[2] = { { s->notify_fd, POLLIN, 0 }, { s->signal_fd, POLLIN, 0 } };
+	struct pollfd p[2 + SERVE_DAEMONS] = { { s->notify_fd, POLLIN, 0 }, { s->signal_fd, POLLIN, 0 } };
 	struct signalfd_siginfo si;
 
 	while (running(s)) {
-		if (poll(p, 2, restart(s, mask)) < 0 && errno != EINTR)
+		int ms = restart(s, mask);
+
+		for (int i = 0; i < s->n_daemons; i++) {
+			const struct child *c = &s->daemon[i];
+
+			p[2 + i] = (struct pollfd){ c->rests && !s->stopping ? c->listen_fd : -1, POLLIN, 0 };
+		}
+		if (poll(p, 2 + (nfds_t)s->n_daemons, ms) < 0 && errno != EINTR)
 			return 1;
+		for (int i = 0; i < s->n_daemons; i++)
+			if (p[2 + i].revents && !s->daemon[i].pid)
+				s->daemon[i].rests = false;   /* somebody connects: restart() starts it */
 		hear(s, mask);
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 			if (si.ssi_signo == SIGCHLD)
@@ -359,11 +397,31 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 	return taken;
 }
 
+/* Listen for a daemon that may stop when it is idle: who connects then starts it. */
+static int hold_socket(struct child *c, const struct config *cfg)
+{
+	char dir[4096], err[512];
+	int r = config_run_dir(cfg->instance, dir, sizeof(dir));
+
+	if (r == 0)
+		r = config_make_run_dir(dir, err, sizeof(err));
+	if (r == 0)
+		r = config_socket(cfg, c->at.path, sizeof(c->at.path));
+	if (r < 0)
+		return r;
+	c->listen_fd = listen_open(&c->at, cfg->socket_group, err, sizeof(err));
+	if (c->listen_fd < 0)
+		log_error("%s", err);
+	return c->listen_fd < 0 ? -EADDRINUSE : 0;
+}
+
 /* The daemons of one model: `name` is its instance among several, or NULL. */
 static int add_daemons(struct serve *s, const struct config *cfg, const char *name, int argc, char **argv)
 {
 	const int n = config_replicas(cfg);
 	char **words = calloc((size_t)argc + SERVE_WORDS + 1, sizeof(*words));
+
+	int r;
 
 	if (!words)
 		return -ENOMEM;
@@ -374,12 +432,14 @@ static int add_daemons(struct serve *s, const struct config *cfg, const char *na
 		if (s->n_daemons == SERVE_DAEMONS)
 			return -E2BIG;
 		*c = (struct child){ .program = "slipringd", .argc = argc, .argv = words, .of = n,
-		                     .rank = n > 1 ? i : -1, .gpus = cfg->tensor_parallel_size };
+		                     .rank = n > 1 ? i : -1, .gpus = cfg->tensor_parallel_size, .listen_fd = -1 };
 		snprintf(c->name, sizeof(c->name), "slipringd%s%s%s", name || n > 1 ? " " : "", name ? name : "",
 		         name && n > 1 ? "-" : "");
 		if (n > 1)
 			snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "%d", i);
 		s->n_daemons++;
+		if (cfg->stop_when_idle_s > 0 && (r = hold_socket(c, cfg)) < 0)
+			return r;
 	}
 	return 0;
 }
@@ -415,7 +475,7 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 	s->watched = notify_watchdog_ns() > 0;
 	s->secret_fd = prefix_secret_fd();
 	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1,
-	                             .argc = argc, .argv = argv };
+	                             .listen_fd = -1, .argc = argc, .argv = argv };
 	if (s->secret_fd < 0)
 		r = s->secret_fd;
 	else if (!cfg->models)
@@ -470,5 +530,9 @@ int cmd_serve(int argc, char **argv)
 			stop_all(&s);
 			break;
 		}
-	return supervise(&s, &mask);
+	r = supervise(&s, &mask);
+	for (int i = 0; i < s.n_daemons; i++)
+		if (s.daemon[i].listen_fd >= 0)
+			listen_forget(&s.daemon[i].at);
+	return r;
 }

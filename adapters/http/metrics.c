@@ -370,6 +370,9 @@ static void slipring(struct scrape *s, const struct api *a)
 	head(s, "slipring_route_seconds", "summary", "Time of choosing the daemon of a request.");
 	sample(s, "slipring_route_seconds", "_count", NULL, (double)shared_get(f->n));
 	sample(s, "slipring_route_seconds", "_sum", NULL, (double)shared_get(f->ns) / 1e9);
+	one(s, "slipring_wakes_total", "counter", "Times that a request started a daemon that "
+	    "had stopped when idle.",
+	    (double)shared_get(f->woken));
 	s->first = !s->engine && !a->number;
 	one(s, "slipring_http_turn_max_seconds", "gauge", "Longest turn of an adapter's loop: nobody else is "
 	    "served for as long.", (double)shared_get(a->shared->turn_max_ns) / 1e9);

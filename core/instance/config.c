@@ -678,6 +678,22 @@ static void take_environment(struct parsing *p)
 	}
 }
 
+/* 900, 900s, 15m, 1.5h: in seconds. */
+static int read_duration(struct parsing *p, const char *name, const char *s, double *out)
+{
+	char *end;
+	double v = strtod(s, &end), unit = 1;
+
+	if (*end && !end[1])
+		unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : 0;
+	else if (*end)
+		unit = 0;
+	if (end == s || !isdigit((unsigned char)*s) || !(v * unit >= 0) || v * unit > 1e7 || unit == 0)
+		return config_fail(p, "%s %.60s is not a time such as 900, 90s, 15m or 1h", name, s);
+	*out = v * unit;
+	return 0;
+}
+
 /* Check what concerns several values together. */
 static int check_together(struct parsing *p)
 {
@@ -694,6 +710,11 @@ static int check_together(struct parsing *p)
 		return config_fail(p, "max_num_batched_tokens (%" PRId64 ") must be greater than or equal to "
 		                   "max_num_seqs (%" PRId64 ").",
 		                   c->max_num_batched_tokens, c->max_num_seqs);
+	if (read_duration(p, "stop-when-idle", c->stop_when_idle, &p->c->stop_when_idle_s))
+		return -EINVAL;
+	if (c->stop_when_idle_s > 0 && c->data_parallel_size > 1)
+		return config_fail(p, "--stop-when-idle stops the only daemon of a model, and "
+		                   "--data-parallel-size %d starts several", c->data_parallel_size);
 	if (c->data_parallel_rank >= c->data_parallel_size)
 		return config_fail(p, "data-parallel-rank is %d; with --data-parallel-size %d the ranks are 0 to %d",
 		                   c->data_parallel_rank, c->data_parallel_size, c->data_parallel_size - 1);

@@ -125,6 +125,8 @@ struct config {
 	int      metrics_port;                /* 0 = /metrics is on the main port */
 	const char *metrics_key;              /* key that /metrics requires; NULL = open */
 
+	const char *stop_when_idle;           /* 900, 15m, 1h: stop after so long without a request; "0" = never */
+	double   stop_when_idle_s;            /* the same in seconds */
 	const char *models;                   /* --models: a file with a line for each of several models */
 	const char *config_file;              /* the last --config; NULL = none */
 

@@ -246,6 +246,9 @@ const struct option options[] = {
 	            "marked operator may"),
 	OPT("instance", TEXT, SERVER, D_ | H_, instance, "default",
 	    .help = "the name of this daemon, if several run on one machine"),
+	OPT("stop-when-idle", TEXT, SERVER, D_ | H_, stop_when_idle, "0",
+	    .help = "stop the daemon after so long without a request (900, 15m, 1h; 0: never); a request starts it "
+	            "again, and is held meanwhile: slipring serve or a systemd socket listens for it"),
 	OPT("models", TEXT, SERVER, H_, models, NULL,
 	    .help = "serve several models: a file with a line for each, its instance's name, MODEL and flags; the "
 	            "`model` of a request chooses"),

@@ -541,6 +541,8 @@ int engine_submit(struct engine *e, const struct sr_request *q, void *owner, uin
 		return -ECONNREFUSED;
 	if (!engine_room(e, q->tenant))
 		return -EAGAIN;
+	if (e->resting)
+		engine_wake(e);
 	i = engine_slot_take(e);
 	if (i == NONE)
 		return -ENOMEM;

@@ -27,6 +27,7 @@
 #ifndef ENGINE_H
 #define ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,6 +49,8 @@ struct engine_config {
 	uint8_t vocab_hash[32];      /* of our tokenizer: the daemon's must be the same */
 	bool tenants;                /* requests name tenants: log it if the daemon ignores them */
 	uint64_t max_requests, max_tokens; /* limits on what waits, see queue.h */
+	bool rests;                  /* the daemon stops when it is idle, and a connection starts it */
+	_Atomic uint64_t *woken;     /* counts these starts */
 	uint64_t wait_ns;            /* how long requests are held while the daemon is away; 0: not at all */
 	/* token: a complete token or prompt token of an owner.  end: finish is an enum sr_finish or
 	 * -errno.  Both may call any function of this header. */
@@ -76,6 +79,7 @@ int  engine_create(struct engine **out, struct io *io, struct workers *w, const 
 void engine_destroy(struct engine *e);    /* after workers_destroy; calls no end() */
 
 const struct sr_model_info *engine_model(const struct engine *e); /* NULL while away and nothing is held */
+bool engine_rests(const struct engine *e);       /* the daemon stopped when idle: submit starts it */
 bool engine_up(const struct engine *e);          /* connected, and the daemon takes requests */
 bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has another vocabulary */
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */

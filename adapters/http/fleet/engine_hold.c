@@ -12,7 +12,7 @@
 
 bool engine_holds(const struct engine *e)
 {
-	return e->down_at && io_now() < e->down_at + e->c.wait_ns;
+	return e->resting || (e->down_at && io_now() < e->down_at + e->c.wait_ns);
 }
 
 /* Is what is needed to move a request kept? */
@@ -143,6 +143,19 @@ void engine_leave(struct engine *e)
 	io_timer_set(e->io, &e->again, io_now());
 }
 
+/* A request has come: connecting starts the daemon. */
+void engine_wake(struct engine *e)
+{
+	e->resting = false;
+	if (e->c.woken)
+		atomic_fetch_add_explicit(e->c.woken, 1, memory_order_relaxed);
+	e->backoff = RETRY_MIN;
+	down(e);
+	io_timer_set(e->io, &e->retry, io_now());
+}
+
+bool engine_rests(const struct engine *e) { return e->resting; }
+
 void engine_lost(struct engine *e)
 {
 	struct sr_conn *conn = e->conn;
@@ -162,6 +175,12 @@ void engine_lost(struct engine *e)
 	io_timer_del(e->io, &e->probe);
 	e->probing = false;
 	sr_close(conn);
+	if (e->c.rests && !fault && !had && e->c.wait_ns) {
+		log_info("the daemon rests until a request comes (--stop-when-idle)");
+		e->resting = true;
+		io_timer_del(e->io, &e->patience);
+		return;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		bool queued = e->slot[i].state == QUEUED;
 		int r = e->slot[i].state == LIVE ? engine_hold(e, i, fault) :

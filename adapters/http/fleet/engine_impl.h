@@ -38,6 +38,7 @@ struct engine {
 	struct io_watch watch;
 	struct io_timer again, retry, probe, patience;
 	uint64_t down_at;            /* since when requests are held: it went, or leaves; 0: they are not */
+	bool resting;                /* engine_rests() */
 	bool leaving;                /* connected, but it takes nothing more: it drains, or its device is lost */
 	struct kept_bytes kept;
 	uint64_t backoff;
@@ -79,6 +80,7 @@ bool engine_keeps(const struct engine *e);
 int  engine_hold(struct engine *e, uint32_t i, bool fault);
 void engine_leaves(struct engine *e);
 void engine_lost(struct engine *e);
+void engine_wake(struct engine *e);
 void engine_other_model(struct engine *e);
 void engine_on_patience(struct io_timer *t);
 

@@ -74,6 +74,8 @@ static bool ready(const struct replica *r, uint64_t now)
 {
 	uint64_t since;
 
+	if (engine_rests(r->engine))
+		return true;                  /* a request starts it */
 	if (!r->page || !engine_up(r->engine) || !r->page->epoch || strcmp(r->page->state, "ready"))
 		return false;
 	since = r->page->busy_since_ns;
@@ -367,6 +369,8 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 	ec.socket = socket;
 	ec.connected = on_connected;
 	ec.replica = r;
+	ec.rests = f->cfg->stop_when_idle_s > 0;
+	ec.woken = f->count ? &f->count->woken : NULL;
 	r->workers = w;
 	if (config_replicas(f->cfg) > 1 && (rc = known_create(&r->known)) < 0) {
 		snprintf(err, errlen, "The API cannot be started: %s.", strerror(-rc));

@@ -26,6 +26,7 @@ struct workers;
 
 /* Choices of all adapter processes, in memory that they share. */
 struct fleet_counters {
+	_Atomic uint64_t woken;            /* times that a request started a daemon that had stopped when idle */
 	_Atomic uint64_t n, ns;            /* choices, and the time that they took */
 	_Atomic uint64_t cached[FLEET_MAX]; /* prompt tokens that a chosen daemon seemed to have cached */
 };
