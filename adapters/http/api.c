@@ -384,7 +384,8 @@ void api_drain(struct api *a)
 	live_drain(a->live);
 	for (; a; a = a->next) {
 		a->draining = true;
-		fleet_stay(a->fleet);
+		if (a->fleet)                 /* NULL: the start failed before it */
+			fleet_stay(a->fleet);
 	}
 }
 
