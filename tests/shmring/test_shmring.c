@@ -192,7 +192,7 @@ static void wrong_requests_end(void **state)
 		{ -EINVAL, { .n_prompt = 4, .max_tokens = 1 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 0 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 2, .min_tokens = 3 } },
-		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .flags = 64 } },
+		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .flags = 128 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.seed = 1 } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.temperature = NAN } },
 		{ -EINVAL, { .n_prompt = 3, .max_tokens = 1, .sampling.temperature = -1 } },
