@@ -260,6 +260,9 @@ static int open_backend(struct daemon *d)
 	d->loading.load = NULL;
 	if (asked_to_stop(d))
 		return -ECANCELED;
+	if (r == 0 && d->loop.ops->without)
+		snprintf(d->loop.st->kernels_off, sizeof(d->loop.st->kernels_off), "%s",
+		         d->loop.ops->without(d->loop.b));
 	return r < 0 ? fail(d, "cannot load the model") : 0;
 }
 

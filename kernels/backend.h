@@ -80,6 +80,7 @@ struct sr_limits {
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
+	int32_t self_check;    /* 1: at open special kernels are held to plain ones, where there are some */
 	int32_t eager;         /* 1: no captured graphs, where there would be some */
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */
@@ -270,6 +271,9 @@ struct sr_backend_ops {
 	 * masks are as they were); -EIO: it cannot be.  Core also asks while no batch is in flight: 1 then says that
 	 * nothing was lost, and 0 that it was. */
 	int (*again)(struct sr_backend *b);
+
+	/* NULL, or: the names of the kernels that are switched off, with commas between; "" = none. */
+	const char *(*without)(const struct sr_backend *b);
 };
 
 /* The one symbol of slipring-<name>.so.  NULL: it does not have this version. */

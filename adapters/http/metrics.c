@@ -310,6 +310,25 @@ static void knob(struct scrape *s, const char *name, enum knob k, int64_t value)
 	sample(s, name, "", extra, (double)value / (double)i->scale);
 }
 
+/* Names with commas between. */
+static void kernels_off(struct scrape *s, const char *names)
+{
+	const char *name = "slipring_cuda_kernel_disabled";
+
+	if (!*names)
+		return;
+	head(s, name, "gauge", "Kernels of the GPU that are switched off, because they computed wrongly or by "
+	     "SLIPRING_CUDA_WITHOUT.");
+	for (const char *at = names; *at;) {
+		int n = (int)strcspn(at, ",");
+		char extra[80];
+
+		snprintf(extra, sizeof(extra), "kernel=\"%.*s\"", n < 60 ? n : 60, at);
+		sample(s, name, "", extra, 1);
+		at += n + (at[n] == ',');
+	}
+}
+
 static void slipring(struct scrape *s, const struct api *a)
 {
 	struct fleet_counters *f = &a->shared->fleet[a->number];
@@ -322,6 +341,7 @@ static void slipring(struct scrape *s, const struct api *a)
 	one(s, "slipring_engine_up", "gauge", "1 while the daemon is connected and makes progress.",
 	    fleet_ready(a->fleet, s->engine));
 	one(s, "slipring_clients", "gauge", "Ring connections.", (double)p->clients);
+	kernels_off(s, p->kernels_off);
 	counted(s, "slipring_");
 	one(s, "slipring_kv_groups", "gauge", "Groups of layers that share KV blocks.", (double)p->kv_groups);
 	if (p->n_states) {

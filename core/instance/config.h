@@ -43,6 +43,7 @@ struct config {
 	int      tensor_parallel_size;        /* processes that each hold a part of the model: ranks, 1 */
 	bool     rank_process;                /* the device is opened by a process of its own even if there is one rank */
 	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's always are */
+	bool     self_check;                  /* special kernels are held to plain ones at start */
 	bool     enforce_eager;               /* no captured graphs */
 	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */
 	double   gpu_memory_utilization;      /* 0.92 */

@@ -361,6 +361,7 @@ static int view_settle(struct stats_view *v, int r)
 	clean(p->device, sizeof(p->device));
 	clean(p->state, sizeof(p->state));
 	clean(p->kv_dtype, sizeof(p->kv_dtype));
+	clean(p->kernels_off, sizeof(p->kernels_off));
 	if (!clean(p->config_file, sizeof(p->config_file)))
 		*p->config_file = 0;          /* with a byte replaced, the path would name another file */
 	return r;

@@ -22,7 +22,7 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 13u
+#define STATS_VERSION 14u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -108,6 +108,7 @@ struct stats_page {
 	double   gpu_memory_utilization;
 	uint32_t prefix_caching;
 	char     kv_dtype[16];
+	char     kernels_off[256];    /* the GPU's that are switched off, by name, with commas between; "" = none */
 	char     config_file[1024];   /* --config, as an absolute path; "" = none */
 	int64_t  knob[STATS_KNOBS], knob_ceiling[STATS_KNOBS]; /* by enum knob, see knobs.h */
 

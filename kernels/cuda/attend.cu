@@ -159,7 +159,7 @@ static __device__ void store_head(const struct rope_args &a, const struct batch_
 	}
 }
 
-/* A block per token, a warp per head. */
+/* grid: tokens, parts of their heads; a warp per head. */
 static __global__ void rope_store_kernel(struct rope_args a)
 {
 	let_next_start();
@@ -180,7 +180,7 @@ static __global__ void rope_store_kernel(struct rope_args a)
 	}
 	if (a.heat != 0)
 		heat += a.heat * logf((float)(1 + (k.position + a.heat_add) / a.heat_from));
-	for (int h = warp; h < heads; h += ROPE_WARPS) {
+	for (int h = (int)blockIdx.y * ROPE_WARPS + warp; h < heads; h += (int)gridDim.y * ROPE_WARPS) {
 		bool query = h < a.n_heads, value = h >= a.n_heads + a.k_heads;
 		int g = h - a.n_heads - (value ? a.k_heads : 0), of_row = a.qk_norm & SR_QK_ROW ? (query ? h : g) * E : 0;
 		const float *w = query ? a.qn : a.kn;
@@ -212,6 +212,15 @@ static int32_t k_heads(const struct sr_attn *kind, int l)
 static int32_t v_heads(const struct sr_attn *kind, int l)
 {
 	return l < 0 || kind->k_is_v ? 0 : kind->n_kv_heads;
+}
+
+/* Blocks of a token: a head to each warp while processors would idle.  A norm over the row (SR_QK_ROW) is measured
+ * before any head of it changes, so one block has the row. */
+static unsigned rope_blocks(const struct dev *d, const struct rope_args &a, int T)
+{
+	int32_t heads = a.n_heads + a.k_heads + a.v_heads;
+
+	return a.qk_norm & SR_QK_ROW || T >= d->gpu.processors ? 1 : (unsigned)(heads + ROPE_WARPS - 1) / ROPE_WARPS;
 }
 
 void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn,
@@ -251,7 +260,7 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.width = (a.n_heads + a.k_heads + a.v_heads + (kind->gate ? a.n_heads : 0)) * a.head_dim;
 	d->attend.q_width = a.width;
 	if (!d->fault.lost)
-		cuda_ok(d, start(rope_store_kernel, T, 32 * ROPE_WARPS,
+		cuda_ok(d, start(rope_store_kernel, dim3((unsigned)T, rope_blocks(d, a, T)), 32 * ROPE_WARPS,
 			ROPE_WARPS * (size_t)(kind->head_dim + 1) * sizeof(float),
 			d->stream, a), "rope_store");
 }

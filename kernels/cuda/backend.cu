@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "device.cuh"
-#include "lt.cuh"
 #include "xid.h"
 #include "kernels/refuse.h"
 #include "shmring/clock.h"
@@ -566,8 +565,14 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	}
 	if (!e)
 		e = load_weights(b, src, err, errlen);
-	if (!e && (!lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)) ||
-			!roof_measure(&b->d, &b->net, lim, b->host_kv) ||
+	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
+		e = device_error(b, err, errlen);
+	if (!e && lim->self_check) {
+		e = self_check(&b->d, &b->net, lim, err, errlen);
+		if (b->d.fault.lost)
+			e = device_error(b, err, errlen);
+	}
+	if (!e && (!roof_measure(&b->d, &b->net, lim, b->host_kv) ||
 			(!b->lim.eager && !graph_capture(&b->d, &b->lim))))
 		e = device_error(b, err, errlen);
 	if (e) {
@@ -750,6 +755,14 @@ static void masks(struct sr_backend *b, struct sr_masks *out)
 	*out = b->d.draw.masks;
 }
 
+static const char *without(const struct sr_backend *b)
+{
+	static char names[256];
+
+	special_list(b->d.without, names, sizeof(names));
+	return names;
+}
+
 /* ---- the table of operations ---------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
@@ -759,6 +772,7 @@ static const struct sr_backend_ops ops = {
 	NULL, /* a batch ends in well under a second */
 	NULL, /* blocks do not outlive it */
 	NULL, /* a lost context stays lost */
+	without,
 };
 
 extern "C" __attribute__((visibility("default")))

@@ -11,7 +11,7 @@
  *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
  *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token
- *	special.cu   which kernels can be switched off, by name
+ *	check.cu     which kernels can be switched off, by name (special.cuh); those that compute wrongly are
  *	roof.cu      the least time that a batch takes, for statistics
  *
  * Each subject has its header: step.cuh (batches, slots, graphs, roof), weights.cuh, product.cuh, attend.cuh,

@@ -90,7 +90,7 @@ static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, siz
 	A... a)
 {
 #ifdef CUDA_EMULATED
-	return emu_launch(grid, block, shared, s, true, [=] { kernel(P(a)...); });
+	return emu_launch(grid, block, shared, s, true, [=] { kernel(P(a)...); }, __PRETTY_FUNCTION__);
 #else
 	cudaLaunchConfig_t c = {};
 	cudaLaunchAttribute early = {};

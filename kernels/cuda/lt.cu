@@ -23,7 +23,6 @@
 
 #include "cublaslt.h"
 #include "device.cuh"
-#include "lt.cuh"
 
 /* One shape: the state shared by all weights that have it. */
 struct lt_shape {

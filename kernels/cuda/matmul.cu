@@ -19,7 +19,6 @@
 #include <assert.h>
 
 #include "device.cuh"
-#include "lt.cuh"
 #include "product.cuh"
 #include "ptx.cuh"
 

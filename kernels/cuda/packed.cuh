@@ -16,6 +16,7 @@
 #define CUDA_PACKED_CUH
 
 #include "ptx.cuh"
+#include "weights.cuh"
 
 #define STRIP 64
 #define SLAB  32
@@ -74,6 +75,62 @@ static inline __device__ float2 f32_of_f16_pair(uint32_t word)
 #else
 	return make_float2(f32_of_f16(word & 0xffff), f32_of_f16(word >> 16));
 #endif
+}
+
+/* ---- activations in 8 bits ------------------------------------------------------------- */
+
+/* The kernel that makes a row also turns it into e4m3 and a scale (rows.cu); for attention a separate kernel does so
+ * (packed_many_rows.cu).  Each 16 inputs are in the order of a packed matrix's bytes: 0, 8, 1, 9 | 2, 10, 3, 11 | ..
+ *
+ * value(i): input i of this block's row, rounded to bf16; it is called twice for each.  All threads of the
+ * block call this; `scratch` has one float per warp. */
+template <class F> static inline __device__ void quantize_row(F value, int32_t K, uint32_t *to, float *scale,
+	float *scratch)
+{
+	float most = 0, by;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < K; i += (int32_t)blockDim.x)
+		most = fmaxf(most, fabsf(value(i)));
+	most = warp_max(most);
+	__syncthreads(); /* the previous user of scratch may still read it */
+	if (threadIdx.x % 32 == 0)
+		scratch[threadIdx.x / 32] = most;
+	__syncthreads();
+	for (int i = 0; i < (int)blockDim.x / 32; i++)
+		most = fmaxf(most, scratch[i]);
+	by = most > 1e-30f ? 448 / most : 0;
+	for (int32_t i = (int32_t)threadIdx.x; i < K / 4; i += (int32_t)blockDim.x) {
+		int32_t k = i / 4 * 16 + i % 4 * 2;
+
+		to[i] = e4m3_of(value(k) * by) | e4m3_of(value(k + 8) * by) << 8 |
+			e4m3_of(value(k + 1) * by) << 16 | e4m3_of(value(k + 9) * by) << 24;
+	}
+	if (threadIdx.x == 0)
+		*scale = most / 448;
+}
+
+/* ---- one element at a time ------------------------------------------------------------ */
+
+/* A matrix in any of the forms that products read: for embeddings, and for the check at open, which holds every fast
+ * kernel to plain sums over these. */
+struct table { enum held held; const bf16 *mat; struct packed packed; };
+
+/* Element i of row n: output n, input i. */
+static inline __device__ float table_at(const struct table &t, int32_t n, int32_t i)
+{
+	const struct packed &p = t.packed;
+	uint32_t scale, even, odd;
+	float2 f;
+
+	if (t.held == HELD_BF16)
+		return f32_of(t.mat[(size_t)n * (size_t)p.K + (size_t)i]);
+	scale = p.scale[(size_t)(i / SLAB / p.group) * (size_t)p.width + (size_t)n];
+	if (t.held == HELD_W8) {
+		bf16_of_e4m3(p.words[packed_at<2>(n, i, p.K)], even, odd);
+		return f32_of((bf16)((byte_of(i) % 2 ? odd : even) >> byte_of(i) / 2 * 16)) * __uint_as_float(scale);
+	}
+	f = f32_of_f16_pair(scale);
+	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
 }
 
 #endif

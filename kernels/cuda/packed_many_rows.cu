@@ -10,7 +10,6 @@
 #include "device.cuh"
 #include "packed.cuh"
 #include "product.cuh"
-#include "quantize.cuh"
 
 #define ROWS 128
 #define COLS 128

@@ -1,29 +1,8 @@
 /* rows.cu - operations on one row at a time: embedding, norms, activation.  One block per row. */
 #include "device.cuh"
 #include "packed.cuh"
-#include "quantize.cuh"
 
 #define THREADS 128
-
-struct table { enum held held; const bf16 *mat; struct packed packed; };
-
-/* Element i of a row: output n, input i of a table that is also the head. */
-static __device__ float table_at(const struct table &t, int32_t n, int32_t i)
-{
-	const struct packed &p = t.packed;
-	uint32_t scale, even, odd;
-	float2 f;
-
-	if (t.held == HELD_BF16)
-		return f32_of(t.mat[(size_t)n * (size_t)p.K + (size_t)i]);
-	scale = p.scale[(size_t)(i / SLAB / p.group) * (size_t)p.width + (size_t)n];
-	if (t.held == HELD_W8) {
-		bf16_of_e4m3(p.words[packed_at<2>(n, i, p.K)], even, odd);
-		return f32_of((bf16)((byte_of(i) % 2 ? odd : even) >> byte_of(i) / 2 * 16)) * __uint_as_float(scale);
-	}
-	f = f32_of_f16_pair(scale);
-	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
-}
 
 static __global__ void embed_kernel(struct table table, const struct batch_token *token,
 	const struct slot *slot,
@@ -54,12 +33,12 @@ template <int HOW> static __device__ struct norm_of_row measure_row(const float 
 	float sum = 0;
 
 	if (HOW == SR_LAYER) {
-		for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+		for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
 			sum += x[i];
 		r.mean = block_sum(sum, scratch) / (float)n;
 		sum = 0;
 	}
-	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
 		sum += (x[i] - r.mean) * (x[i] - r.mean);
 	r.scale = 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 	return r;
@@ -80,7 +59,7 @@ template <int HOW> static __device__ void norm_row(const float *x, const struct 
 	struct norm_of_row r = measure_row<HOW>(x, D, pre.eps, scratch); /* its barriers make x visible to all
 	                                                                    threads */
 
-	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += (int32_t)blockDim.x) {
 		int32_t from = order ? order[i] : i;
 
 		y[i] = bf16_of(normed<HOW>(x[from], r, pre, from));
@@ -108,7 +87,7 @@ template <int HOW> static __device__ void add_z(const struct add_norm_args &a, f
 
 	if (a.post.w)
 		r = measure_row<HOW>(z, a.D, a.post.eps, scratch);
-	for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += THREADS)
+	for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x)
 		x[i] += a.by * (a.post.w ? normed<HOW>(z[i], r, a.post, i) : z[i]);
 }
 
@@ -126,7 +105,7 @@ template <int HOW> static __global__ void add_norm_kernel(struct add_norm_args a
 	if (a.z)
 		add_z<NORM>(a, x, a.z + at, scratch);
 	if (HOW == SR_SAME) {
-		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += THREADS)
+		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x)
 			a.y[at + (size_t)i] = bf16_of(x[i]);
 	} else if (a.pre.w && a.x8) {
 		struct norm_of_row r = measure_row<NORM>(x, a.D, a.pre.eps, scratch); /* makes x visible */
@@ -219,6 +198,13 @@ static __global__ void act_mul_x8_kernel(struct act_args a, uint32_t *x8, float 
 
 static const size_t SCRATCH = THREADS / 32 * sizeof(float);
 
+/* Threads of a norm: by the row alone, because the order of its sum depends on them.  A long row takes latency, not
+ * bandwidth. */
+static unsigned norm_threads(int32_t D)
+{
+	return D < 2048 ? THREADS : 4 * THREADS;
+}
+
 void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct table t = { table->held, table->mat, table->packed };
@@ -247,15 +233,16 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 	d->product.made_for = x8 || (next && next->order) ? next : NULL;
 	if (!d->fault.lost)
 		cuda_ok(d, start(how == SR_LAYER ? add_norm_kernel<SR_LAYER> : how == SR_SAME ?
-			add_norm_kernel<SR_SAME> : add_norm_kernel<SR_RMS>, T, THREADS, SCRATCH, d->stream, a),
+			add_norm_kernel<SR_SAME> : add_norm_kernel<SR_RMS>, T, norm_threads(a.D), 4 * SCRATCH,
+			d->stream, a),
 			"add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)
 {
 	if (!d->fault.lost)
-		cuda_ok(d, start(how == SR_LAYER ? pick_norm_kernel<SR_LAYER> : pick_norm_kernel<SR_RMS>, R, THREADS,
-			SCRATCH, d->stream, (const float *)d->act.place[P_X], d->batch.list.pick + i0,
+		cuda_ok(d, start(how == SR_LAYER ? pick_norm_kernel<SR_LAYER> : pick_norm_kernel<SR_RMS>, R,
+			norm_threads(d->m->d_model), 4 * SCRATCH, d->stream, (const float *)d->act.place[P_X], d->batch.list.pick + i0,
 			norm_by(w, eps), d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
 }
 

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/net.h"
+
+struct dev;
+
 enum special {
 	SPECIAL_EARLY_START,         /* without: each kernel starts when the one before has ended */
 	SPECIAL_GRAPHS,              /* steps are launched kernel by kernel */
@@ -24,5 +28,12 @@ const char *special_name(int which); /* "early_start", .. */
 
 /* Names with commas between, or NULL.  Returns 0 and their bits in *without, or -EINVAL and a line in err. */
 int special_parse(uint32_t *without, const char *names, char *err, size_t errlen);
+
+void special_list(uint32_t without, char *names, size_t size);
+
+/* check.cu: after the weights are loaded, before the first batch and before graphs.  Returns 0 with the bits of
+ * d->without set for what is wrong, or -EIO and a line in err where the plainest kernel is.  CUDA's own errors are in
+ * d->fault. */
+int self_check(struct dev *d, const struct net *n, const struct sr_limits *lim, char *err, size_t errlen);
 
 #endif

@@ -37,7 +37,7 @@ int32_t most_pieces(const struct dev *d, int32_t singles)
 	return singles + full_pieces(d);
 }
 
-static int32_t run_tokens(const struct dev *d)
+int32_t run_tokens(const struct dev *d)
 {
 	int32_t heads = d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads;
 
@@ -221,6 +221,16 @@ static __device__ int32_t piece_size(uint64_t positions, int32_t full)
 	return (int32_t)(size > LEAST_PIECE ? size : LEAST_PIECE);
 }
 
+/* The number of pieces of a sequence, of `each` positions but for the last: all alike, and up to 1/8 longer than
+ * `size`, because a short piece costs a block and a join as a long one does. */
+static __device__ int32_t pieces_of(int32_t positions, int32_t size, int32_t &each)
+{
+	int32_t n = positions > size + size / 8 ? (positions - size / 8 + size - 1) / size : 1;
+
+	each = ((positions + n - 1) / n + BLOCK - 1) / BLOCK * BLOCK;
+	return (positions + each - 1) / each;
+}
+
 static __device__ bool single(const begin_args &a, const struct sr_row &r)
 {
 	return r.n == 1 && !a.runs_only;
@@ -243,12 +253,12 @@ static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t
 }
 
 /* Lists the pieces of attention of a row: pieces or runs. */
-static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t size,
+static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t each,
 	int32_t first_piece, int32_t pieces, int32_t first_run)
 {
 	for (int32_t i = 0; i < pieces; i++)
-		a.list.piece[first_piece + i] = (struct attend_piece){ t, i * size,
-			i + 1 < pieces ? (i + 1) * size : r.first + 1, first_piece, pieces };
+		a.list.piece[first_piece + i] = (struct attend_piece){ t, i * each,
+			i + 1 < pieces ? (i + 1) * each : r.first + 1, first_piece, pieces };
 	if (!single(a, r))
 		cut_runs(a.list.run + first_run, t, r.n, 0, a.run_tokens);
 }
@@ -268,12 +278,12 @@ static __device__ void put_rows(const begin_args &a, const struct submission &h,
 	}
 	size = piece_size(block_sum(positions, scratch->sum), a.full_pieces);
 	for (int32_t base = 0; base < h.n_rows; base += THREADS) {
-		int32_t i = base + (int32_t)threadIdx.x, pieces, runs, token, pick, first_piece, first_run;
+		int32_t i = base + (int32_t)threadIdx.x, pieces, each = 0, runs, token, pick, first_piece, first_run;
 		struct sr_row r = {};
 
 		if (i < h.n_rows)
 			r = a.list.row[i];   /* written by this thread */
-		pieces = single(a, r) ? (r.first + size) / size : 0;
+		pieces = single(a, r) ? pieces_of(r.first + 1, size, each) : 0;
 		runs = single(a, r) ? 0 : count_runs(r.n, 0, a.run_tokens);
 		token = block_before(r.n, &all->n_tokens, scratch);
 		pick = block_before(row_results(&r), &all->n_picks, scratch);
@@ -282,7 +292,7 @@ static __device__ void put_rows(const begin_args &a, const struct submission &h,
 		if (i < h.n_rows) {
 			a.list.token_of[i] = token;
 			a.list.pick_of[i] = pick;
-			put_attention(a, r, token, size, first_piece, pieces, first_run);
+			put_attention(a, r, token, each, first_piece, pieces, first_run);
 		}
 	}
 	__syncthreads(); /* makes the rows visible to all threads */

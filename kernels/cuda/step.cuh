@@ -114,6 +114,7 @@ struct batches {
 /* ---- functions ----------------------------------------------------------------------------------- */
 
 int32_t most_pieces(const struct dev *d, int32_t singles);           /* an upper bound */
+int32_t run_tokens(const struct dev *d);                             /* most tokens of a run */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l);
 void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *first_cmd,
 	int32_t *next_cmd, struct signal *s);

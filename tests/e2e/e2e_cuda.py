@@ -43,10 +43,12 @@ def same_as_cpu(model):
             check(f"on {device}" in p.log("slipring"), f"it runs on {device}")
             said[device] = answers(p)
     agree(said["cuda"], said["cpu"])
-    with Programs() as p:
+    with Programs(env={"SLIPRING_CUDA_WITHOUT": "dense_few,early_start"}) as p:
         p.serve(model, "--device", "cuda", *FLAGS, "--enforce-eager", "--kv-cache-dtype", "fp8", "--dtype", "half",
                 "--enforce-deterministic")
         check("a token in fp8" in p.log("slipring") and "graphs" not in p.log("slipring"), p.log("slipring"))
+        off = re.findall(r'^slipring_cuda_kernel_disabled{.*kernel="(\w+)".*} 1', p.ask("GET", "/metrics")[2], re.M)
+        check(off == ["early_start", "dense_few"], f"metrics name what is switched off: {off}")
         first = [a[0][0] for a in answers(p)]
         check(sum(f == c[0][0] for f, c in zip(first, said["cpu"])) >= 2, f"an FP8 cache answers about so: {first}")
 

@@ -91,11 +91,13 @@ template <class F> cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int 
 cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op);
 /* early: as one that may start before the kernel before it is complete; then every thread has to wait. */
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
-	std::function<void()> thread);
+	std::function<void()> thread, const char *arguments = NULL);
 void emu_wait_for_previous();
 uint64_t emu_globaltimer();
 
 /* For tests. */
+extern const char *emu_spoiled;             /* tensor cores are wrong in kernels with an argument of this type; NULL: none */
+extern size_t emu_spoiled_shared;           /* and with so many bytes of shared memory; 0: any */
 extern uint64_t emu_calls;                  /* so far */
 extern int emu_allocations;                 /* not yet freed: memory, streams, events */
 extern uint64_t emu_taken;                  /* bytes of memory, so far */

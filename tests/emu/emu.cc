@@ -14,6 +14,7 @@
 
 bool emu_reversed;
 uint64_t emu_launches;
+bool emu_spoils;
 
 namespace emu {
 
@@ -558,7 +559,7 @@ template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu
 		for (unsigned n = 0; n < 8; n++) {
 			float *c = &part[n / 2]->c[r / 8 * 2 + n % 2];
 
-			*c = EACH == 4 ? sum[n] : *c + sum[n];
+			*c = (EACH == 4 ? sum[n] : *c + sum[n]) * (emu_spoils ? 1.25f : 1);
 		}
 	}
 }

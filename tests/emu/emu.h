@@ -41,6 +41,7 @@ struct dim3 {
 
 extern bool emu_reversed;            /* warps, lanes and blocks in reverse order */
 extern uint64_t emu_launches;
+extern bool emu_spoils;              /* of this kernel: every product of a tensor core is wrong by a little */
 const char *emu_fault();             /* of the last kernel, or NULL */
 
 namespace emu {

@@ -396,7 +396,7 @@ static void multiply(emu::lane *warp, size_t q)
 				sum[i] = first.keep ? of_lane(warp, q, m, n + i) : 0;
 			add(sum, A[m], &B[0][n], K);
 			for (unsigned i = 0; i < 8; i++)
-				of_lane(warp, q, m, n + i) = sum[i];
+				of_lane(warp, q, m, n + i) = sum[i] * (emu_spoils ? 1.25f : 1);
 		}
 }
 

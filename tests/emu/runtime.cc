@@ -401,9 +401,14 @@ void emu_wait_for_previous()
 	open_again();
 }
 
+const char *emu_spoiled;
+size_t emu_spoiled_shared;
+
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
-	std::function<void()> thread)
+	std::function<void()> thread, const char *arguments)
 {
+	bool spoils = emu_spoiled && arguments && strstr(arguments, emu_spoiled) &&
+		(!emu_spoiled_shared || emu_spoiled_shared == shared);
 	auto whole = [=] {
 		enter(early);
 		mine() = !early;
@@ -418,7 +423,9 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 		bool fine;
 
 		begun = false;
+		emu_spoils = spoils;
 		fine = emu::run(grid, block, shared, whole);
+		emu_spoils = false;
 		open_again();
 		if (fine)
 			return cudaSuccess;

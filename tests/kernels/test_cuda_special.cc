@@ -33,7 +33,7 @@ static void test_names(void **)
 	assert_int_equal(without, 1 << SPECIAL_GRAPHS | 1 << SPECIAL_W8A8);
 	for (const char *wrong : { "graph", "graphs,,lt", "lt, graphs", "hopper" }) {
 		assert_int_equal(special_parse(&without, wrong, err, sizeof(err)), -EINVAL);
-		assert_true(strstr(err, "is none of early_start, graphs, lt,") && strstr(err, "attend_one"));
+		assert_true(strstr(err, "is none of early_start,graphs,lt,") && strstr(err, "attend_one"));
 	}
 	for (int i = 0; i < N_SPECIAL; i++) {
 		assert_int_equal(special_parse(&without, special_name(i), err, sizeof(err)), 0);
@@ -207,6 +207,81 @@ static void test_few_most(void **)
 	}
 	capability(80);
 }
+
+/* ---- the check at open ---------------------------------------------------------------- */
+
+/* A kernel that computes wrongly is found at open and named; the answers are right without it. */
+static void test_self_check(void **)
+{
+	static const struct {
+		const char *arguments;         /* of the kernel that is wrong */
+		size_t shared;
+		int32_t type;
+		int gpu;
+		uint32_t off;                  /* bits of what is switched off */
+	} cases[] = {
+		{ NULL, 0, SR_BF16, 80, 0 },
+		{ NULL, 0, SR_Q4_1, 90, 0 },
+		{ NULL, 0, SR_F8, 90, 0 },
+		{ "rows_args", 0, SR_BF16, 80, 1 << SPECIAL_DENSE_FEW },
+		{ "packed_few_args", 0, SR_Q4_1, 80, 1 << SPECIAL_PACKED_FEW },
+		{ "hopper_args", 0, SR_Q4_1, 90, 1 << SPECIAL_HOPPER_MANY },
+		{ "run_args", 0, SR_BF16, 90, 1 << SPECIAL_HOPPER_ATTEND },
+		{ "attend_args", 73728, SR_BF16, 80, 1 << SPECIAL_ATTEND_ONE },
+	};
+
+	for (const auto &c : cases) {
+		struct sr_model shape = wide_heads();
+		struct sr_limits lim = limits();
+		struct tiny *t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
+		struct answer right, a;
+		struct drive d;
+
+		if (c.off)
+			answer_of(t, ALL, c.gpu, &right);
+		capability(c.gpu);
+		emu_spoiled = c.arguments;
+		emu_spoiled_shared = c.shared;
+		lim.worked = 0;
+		lim.logit_rows = 40;
+		lim.self_check = 1;
+		t->n_done = 0;
+		if (drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim))
+			fail_msg("%s: %s", c.arguments, d.err);
+		assert_int_equal(d.b->d.without, c.off);
+		if (c.off) {
+			talk(&d, &a);
+			near(c.arguments, c.type, &right, &a);
+		}
+		drive_close(&d);
+		emu_spoiled = NULL;
+		emu_spoiled_shared = 0;
+		tiny_destroy(t);
+		capability(80);
+	}
+}
+
+/* Without a kernel that is right there is no device. */
+static void test_nothing_left(void **)
+{
+	static const char *const arguments[] = { "attend_args", "packed_many_args" };
+
+	for (const char *wrong : arguments) {
+		struct sr_model shape = wide_heads();
+		struct sr_limits lim = limits();
+		struct tiny *t = tiny_create(&shape, SR_Q4_1, TINY_UNTIED, 3);
+		struct drive d;
+
+		emu_spoiled = wrong;
+		lim.worked = 0;
+		lim.self_check = 1;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), -EIO);
+		assert_true(strstr(d.err, "computes wrongly"));
+		emu_spoiled = NULL;
+		tiny_destroy(t);
+		assert_int_equal(emu_allocations, 0);
+	}
+}
 #endif
 
 int main(void)
@@ -217,6 +292,8 @@ int main(void)
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_few_most),
+		cmocka_unit_test(test_self_check),
+		cmocka_unit_test(test_nothing_left),
 #endif
 	};
 
