@@ -180,6 +180,7 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 # ---- CUDA ---------------------------------------------------------------------------------------
 #
 #	make cuda         build/slipring-cuda.so, if there is an nvcc (NVCC=, CUDA_HOME=)
+#	make cuda-report  what their machine code says about speed: docs/cuda.md has the table
 #	make gpu-check    on a machine with a GPU: is it right, and how fast
 #	make gpu-kit      build/gpu-kit: all that gpu-check needs, for a machine with a driver and no compiler
 #
@@ -188,8 +189,10 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 CUDA    := $(wildcard kernels/cuda/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
-# 90a has instructions of its own; what comes after 120 compiles the last one's PTX.
-SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) -gencode=arch=compute_120,code=compute_120
+# 90a has instructions of its own.  Drivers compile PTX for GPUs without a target here, at their first start: 90's for
+# 10.x and 11.x, 120's for what comes after 12.1.  8.6, 8.7 and 12.1 execute code for 8.0 and 12.0.
+SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) \
+	$(foreach a,90 120,-gencode=arch=compute_$(a),code=compute_$(a))
 
 # Four GPUs' code with line numbers is long: a fifth so long where nvcc can press it (from 12.8 on).
 PRESS    = $(shell $(NVCC) --help | grep -q compress-mode && echo --compress-mode=size)
@@ -222,12 +225,17 @@ else
 	@echo "kernels/cuda/cublaslt.h is as $(LT_HEADER)"
 endif
 
-.PHONY: cuda gpu-check gpu-kit
+# Hot loops that grow are seen without a GPU, where there is cuobjdump.
+HOT := $(patsubst %,$(BUILD)/cuda/kernels/cuda/%.o,packed_few_rows packed_many_rows dense_few_rows attend hopper_attend)
+.PHONY: cuda cuda-report gpu-check gpu-kit
 ifeq ($(NVCC),)
-cuda gpu-check gpu-kit:
+cuda cuda-report gpu-check gpu-kit:
 	@echo "SKIP $@: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
 else
 cuda: $(BUILD)/slipring-cuda.so lt-header
+	$(Q)NVCC=$(NVCC) python3 tests/cuda/machine_code.py --check $(HOT)
+cuda-report: $(HOT)
+	$(Q)NVCC=$(NVCC) python3 tests/cuda/machine_code.py $(HOT)
 gpu-check:
 	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)
 gpu-kit: $(BUILD)/gpu-kit/gpu-check
