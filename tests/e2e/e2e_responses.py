@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """/v1/responses: whole answers and streams with text, thoughts, calls, custom tools and namespaces; counts, errors.  The
 model is scripted as in e2e_tools.py: a grammar of one choice makes the null device say it."""
-import json, signal
+import json, signal, time
 from harness import *
 
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
@@ -110,6 +110,9 @@ def answers(p):
     scores = r["output"][0]["content"][0]["logprobs"]
     check("".join(s["token"] for s in scores) == "Paris" and len(scores[0]["top_logprobs"]) == 2, scores)
     check(p.post("/v1/responses", says("one two", stop=" two"))["output"][0]["content"][0]["text"] == "one", "stop")
+    for tools, choice in ((None, "none"), ([{"type": "web_search"}], "auto"), (TOOLS, "auto")):
+        r = p.post("/v1/responses", says("Paris", **({"tools": tools} if tools else {})))
+        check(r["tool_choice"] == choice and r["tools"] == (tools or []), f"what was asked: {r['tool_choice']} {r['tools']}")
     for seed in range(4):
         b = ask(tools=TOOLS, tool_choice={"type": "function", "name": "weather"}, temperature=1.5, seed=seed)
         r = p.post("/v1/responses", b)
@@ -164,21 +167,25 @@ def errors(p):
 
 
 def a_lost_daemon(p):
-    """An error in a stream is its last event."""
+    """While nothing comes, a stream says that it is alive every ten seconds.  An error in it is its last event."""
     p.procs["slipringd"].send_signal(signal.SIGSTOP)
     c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=30)
     try:
         c.request("POST", "/v1/responses", json.dumps(ask(stream=True)), {"Content-Type": "application/json"})
         r, got = c.getresponse(), b""
-        while b"response.in_progress" not in got:
+        while b"event: response.in_progress" not in got:
             got += r.read1()
+        began = time.monotonic()
+        while got.count(b"event: response.in_progress") < 2:
+            got += r.read1()
+        check(8 < time.monotonic() - began < 14, f"alive after {time.monotonic() - began:.1f} s")
         p.procs["slipringd"].kill()
         got += r.read()
     finally:
         c.close()
     last = json.loads(got.decode().rstrip("\n").split("\n\n")[-1].split("\ndata: ")[1])
     check(last["type"] == "response.failed" and last["response"]["error"]["code"] == "server_is_overloaded" and
-          last["response"]["status"] == "failed" and last["sequence_number"] == 2, last)
+          last["response"]["status"] == "failed" and last["sequence_number"] == 3, last)
 
 
 def main():
