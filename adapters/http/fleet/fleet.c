@@ -13,7 +13,8 @@
 #define STUCK_NS (5 * 1000000000ull)         /* not ready after this time with work but no progress */
 #define SILENT_NS (2 * 1000000000ull)        /* not chosen after this time with work but no sign of life */
 #define LOOK_NS  1000000000ull
-#define FRESH_NS 1000000ull                  /* a page is read again after this time */
+#define PULSE_NS 5000000ull                  /* pages are read so often while requests are under way */
+#define FRESH_NS 100000000ull                /* and before a choice, if that is longer ago */
 #define RATE     10000.0                     /* prompt tokens per second, until one was computed */
 
 _Static_assert(KNOWN_DAEMONS >= FLEET_MAX, "all are asked");
@@ -22,6 +23,8 @@ struct fleet {
 	const struct config *cfg;
 	struct io *io;
 	struct io_timer watch;               /* calls fleet_look() once a second */
+	struct io_timer pulse;               /* reads the pages, apart from choices: that costs more than choosing */
+	bool pulses;                         /* it is set */
 	int room;                            /* replicas that are allocated */
 	int n, turn;                         /* turn: where the next choice begins to look */
 	struct fleet_counters *count;
@@ -112,14 +115,27 @@ bool fleet_healthy(struct fleet *f)
 
 /* ---- the choice ---- */
 
-/* Its page as of FRESH_NS ago at most. */
-static void refresh(struct replica *r, uint64_t now)
+static void refresh(struct replica *r, uint64_t now, uint64_t age)
 {
-	if (!r->page || now - r->read_at < FRESH_NS)
+	if (!r->page || now - r->read_at < age)
 		return;
 	stats_read(r->page);
 	r->read_at = now;
 	r->sent = engine_work(r->engine).sent;
+}
+
+static void on_pulse(struct io_timer *t)
+{
+	struct fleet *f = t->ctx;
+	uint64_t now = io_now();
+
+	f->pulses = false;
+	for (int i = 0; i < f->n; i++) {
+		refresh(&f->replica[i], now, 0);
+		f->pulses |= engine_live(f->replica[i].engine) > 0;
+	}
+	if (f->pulses)
+		io_timer_set(f->io, t, now + PULSE_NS);
 }
 
 static double rate_of(const struct replica *r)
@@ -172,7 +188,7 @@ static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 	for (int i = 0; i < f->n; i++) {
 		struct replica *r = &f->replica[i];
 
-		refresh(r, now);
+		refresh(r, now, FRESH_NS);
 		load_of(r, q, now, &l[i]);
 		ask[i] = (struct known_ask){ .known = l[i].usable ? r->known : NULL,
 			.gateway = l[i].usable && engine_model(r->engine)->flags & SR_TENANTS_HEARD };
@@ -190,6 +206,9 @@ static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 	atomic_fetch_add_explicit(&f->count->cached[best], (uint64_t)l[best].cached, memory_order_relaxed);
 	engine_expect(f->replica[best].engine, q->n_prompt - (uint32_t)l[best].cached);
 	known_sent(&ask[best], q, &f->names, now);
+	if (!f->pulses)
+		io_timer_set(f->io, &f->pulse, now + PULSE_NS);
+	f->pulses = true;
 	f->turn = (best + 1) % f->n;
 	return best;
 }
@@ -332,7 +351,7 @@ enum queue_limit fleet_queue(struct fleet *f, uint64_t tenant, uint64_t n, uint6
 		if (f->n > 1 && !engine_model(r->engine))
 			continue;
 		if (f->n > 1)
-			refresh(r, io_now());
+			refresh(r, io_now(), FRESH_NS);
 		else if (r->page)
 			stats_read(r->page);
 		limit = queue_check(f->cfg, r->page, &load, n, tokens);
@@ -404,6 +423,7 @@ int fleet_create(struct fleet **out, struct io *io, struct workers *w, const str
 	f->count = count;
 	f->io = io;
 	f->watch = (struct io_timer){ .fn = on_watch, .ctx = f };
+	f->pulse = (struct io_timer){ .fn = on_pulse, .ctx = f };
 	while (!rc && f->n < n)
 		rc = open_replica(f, w, c, process, err, errlen);
 	if (rc < 0) {
@@ -420,6 +440,7 @@ void fleet_destroy(struct fleet *f)
 	if (!f)
 		return;
 	io_timer_del(f->io, &f->watch);
+	io_timer_del(f->io, &f->pulse);
 	for (int i = 0; i < f->n || (i < f->room && f->replica[i].known); i++) {
 		engine_destroy(f->replica[i].engine);
 		known_destroy(f->replica[i].known);
