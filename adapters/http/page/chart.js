@@ -25,9 +25,12 @@ class Past {
 }
 
 const charts = {
-	all: [], past: null, turns: [], now: 0, cursor: null, // the cursor's time, or null
+	all: [], frame: 0, past: null, turns: [], now: 0, cursor: null, // the cursor's time, or null
 	show(past, now, turns) { Object.assign(this, { past, now, turns }); this.draw(); },
-	draw() { for (const c of this.all) c.draw(); },
+	// Once a frame, however often it is asked for.
+	draw() {
+		this.frame ||= requestAnimationFrame(() => { this.frame = 0; for (const c of this.all) c.draw(); });
+	},
 	point(at) { this.cursor = at; this.draw(); },
 	// The row at the cursor, or the last.
 	index() {
