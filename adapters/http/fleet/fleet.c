@@ -63,7 +63,11 @@ void fleet_look(struct fleet *f)
 	}
 }
 
-void fleet_stay(struct fleet *f) { f->stays = true; }
+void fleet_stay(struct fleet *f)
+{
+	if (f)
+		f->stays = true;
+}
 
 static void on_watch(struct io_timer *t)
 {
