@@ -24,6 +24,11 @@
 #define RESULTS 256
 #define LONG    560              /* tokens of a prompt: more than a slice */
 #define SHORT   70
+#ifdef __SANITIZE_ADDRESS__
+#define EACH 4                   /* a play takes ten times as long: every fourth case is enough for memory errors */
+#else
+#define EACH 1
+#endif
 
 /* What a play gave: results and their alternatives. */
 struct record { int n; struct sr_result result[RESULTS]; struct sr_top top[RESULTS][SR_TOP_MAX]; };
@@ -202,7 +207,7 @@ static void test_types(void **state)
 	struct sr_limits lim = drive_limits();
 
 	(void)state;
-	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c += EACH) {
 		struct sr_layer layers[2];
 		struct sr_model shape = shape_of_case(c, layers);
 		struct tiny *t = tiny_create(&shape, cases[c].type, cases[c].flags, 5 + c);
@@ -312,7 +317,7 @@ static void test_default_model(void **state)
 		drive_close(&d);
 		load_destroy(l);
 		io_destroy(io);
-		for (int world = 2; world <= 4; world++) {
+		for (int world = 2; world <= 4; world += EACH) {
 			open_as(&d, &lim, world, world);
 			play(&d, SHORT, &is);
 			drive_close(&d);
