@@ -82,44 +82,41 @@ struct kern_delta {
 	float       *to;              /* and after; may be `from` */
 };
 
-/* Sixteen columns of the state are one vector, [k_dim] of them a block of 8 KiB: it stays in the nearest cache for all
- * tokens.  Elements are multiplied, then added, each sum in four parts of one order. */
-typedef float kern_lanes __attribute__((vector_size(KERN_COLS * sizeof(float)), aligned(4), may_alias));
+/* Eight columns of the state are one vector, [k_dim] of them 4 KiB: they stay in the nearest cache for all tokens.
+ * Elements are multiplied, then added, each sum in four parts of one order. */
+typedef float kern_lanes __attribute__((vector_size(8 * sizeof(float)), aligned(4), may_alias));
 
-/* One token; the state is read from `from` and written to `to`. */
-static inline void kern_delta_token(const struct kern_delta *a, int32_t t, int32_t block, const kern_lanes *from,
-                                    kern_lanes *to)
+/* One token for columns col .. col + 7; the state is read from `from` and written to `to`. */
+static inline void kern_delta_token(const struct kern_delta *a, int32_t t, int32_t col, const float *from, float *to)
 {
 	const float *q = a->q + (size_t)t * a->ld, *k = a->k + (size_t)t * a->ld;
 	const float decay = a->decay[(size_t)t * a->ld], by = a->write[(size_t)t * a->ld];
-	const kern_lanes v = *(const kern_lanes *)(a->v + (size_t)t * a->ld + (size_t)block * KERN_COLS);
+	const kern_lanes v = *(const kern_lanes *)(a->v + (size_t)t * a->ld + col);
 	kern_lanes sum[4] = { { 0 } }, d;
 
 	for (int32_t i = 0; i < a->k_dim; i += 4)
 		for (int32_t j = 0; j < 4; j++)
-			sum[j] += from[i + j] * k[i + j];
+			sum[j] += *(const kern_lanes *)(from + (i + j) * KERN_COLS) * k[i + j];
 	d = (v - ((sum[0] + sum[1]) + (sum[2] + sum[3])) * decay) * by;
 	for (int32_t j = 0; j < 4; j++)
 		sum[j] = (kern_lanes){ 0 };
 	for (int32_t i = 0; i < a->k_dim; i += 4)
 		for (int32_t j = 0; j < 4; j++) {
-			kern_lanes s = from[i + j] * decay + d * k[i + j];
+			kern_lanes s = *(const kern_lanes *)(from + (i + j) * KERN_COLS) * decay + d * k[i + j];
 
-			to[i + j] = s;
+			*(kern_lanes *)(to + (i + j) * KERN_COLS) = s;
 			sum[j] += s * q[i + j];
 		}
-	*(kern_lanes *)(a->out + (size_t)t * a->ld_out + (size_t)block * KERN_COLS) =
-		(sum[0] + sum[1]) + (sum[2] + sum[3]);
+	*(kern_lanes *)(a->out + (size_t)t * a->ld_out + col) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 static inline void kern_delta_rule(const struct kern_delta *a)
 {
-	for (int32_t block = 0; block < a->v_dim / KERN_COLS; block++) {
-		size_t at = (size_t)block * KERN_COLS * (size_t)a->k_dim;
-		kern_lanes *to = (kern_lanes *)(a->to + at);
+	for (int32_t col = 0; col < a->v_dim; col += 8) {
+		size_t at = (size_t)(col / KERN_COLS * KERN_COLS) * (size_t)a->k_dim + (size_t)(col % KERN_COLS);
 
 		for (int32_t t = 0; t < a->n; t++)
-			kern_delta_token(a, t, block, t ? to : (const kern_lanes *)(a->from + at), to);
+			kern_delta_token(a, t, col, (t ? a->to : a->from) + at, a->to + at);
 	}
 }
 

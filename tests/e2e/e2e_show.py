@@ -7,7 +7,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import tiny
 from harness import check, done
 
-NAMES = ["llama3", "mistral-window", "qwen2", "qwen3", "gemma3", "qwen3-moe", "gpt-oss", "glm4-moe"]
+NAMES = ["llama3", "mistral-window", "qwen2", "qwen3", "gemma3", "qwen3-moe", "gpt-oss", "glm4-moe",
+         "qwen3.5", "qwen3-next"]
 
 
 def show(build, *args):
@@ -31,7 +32,11 @@ def model_matches(build, name, rec, j, d):
     c = rec["config"]
     check(j["layers"] == c["num_hidden_layers"] and j["width"] == c["hidden_size"], f"{name}: sizes")
     kinds = j["attention"]
-    check(sorted(l for k in kinds for l in layers(k["layers"])) == list(range(j["layers"])), f"{name}: {kinds}")
+    state = layers(j["state"]["layers"]) if j["state"] else []
+    check(sorted([l for k in kinds for l in layers(k["layers"])] + state) == list(range(j["layers"])), f"{name}: {kinds}")
+    if state:
+        each = c["linear_num_value_heads"] * 32 * 32 + 3 * (2 * c["linear_num_key_heads"] + c["linear_num_value_heads"]) * 32
+        check(j["state"]["bytes"] == 4 * len(state) * each, f"{name}: {j['state']}")
     windows = {k["window"] for k in kinds}
     check((8 in windows) == (c.get("sliding_window") == 8 and c.get("use_sliding_window") is not False),
           f"{name}: windows {windows}")

@@ -147,6 +147,23 @@ static double run_norm(const struct bench *b)
 	return (now() - t) / ((double)b->rows * b->k) * 1e9;
 }
 
+/* A value head of 128 x 128 through b->rows tokens, from one state to another. */
+static double run_delta(const struct bench *b)
+{
+	const int32_t ld = 3 * 128 + 2, heads = 64;
+	float *at = b->y + b->rows * 128;
+	double t = now();
+
+	for (int32_t i = 0; i < heads; i++) {
+		const struct kern_delta a = { .n = b->rows, .k_dim = 128, .v_dim = 128, .q = b->x, .k = b->x + 128,
+			.v = b->x + 256, .decay = b->x + 384, .write = b->x + 385, .ld = (size_t)ld, .out = b->y, .ld_out = 128,
+			.from = at + (size_t)i * 128 * 128, .to = at + (size_t)i * 128 * 128 };
+
+		kt->delta(&a);
+	}
+	return (now() - t) / (heads * b->rows) * 1e9;
+}
+
 static double run_act(const struct bench *b)
 {
 	double t = now();
@@ -259,6 +276,18 @@ static void add_vector(const char *name, double (*run)(const struct bench *), co
 	rows_of(b, form);
 }
 
+static void add_delta(int32_t rows)
+{
+	struct bench *b = new_bench("ns", PEAK_NONE, run_delta);
+
+	snprintf(b->name, sizeof b->name, "delta rule, head of 128 x 128, %d tokens, ns per token", rows);
+	b->rows = rows;
+	b->x = floats((size_t)rows * (3 * 128 + 2));
+	b->y = floats((size_t)rows * 128 + 64 * 128 * 128);
+	for (int32_t i = 0; i < rows * (3 * 128 + 2); i++)
+		b->x[i] *= 0.1f;                 /* a state that stays finite */
+}
+
 static void fill(void)
 {
 	static const int32_t shape[][2] = { { 576, 960 }, { 576, 576 }, { 576, 3072 }, { 1536, 576 } };
@@ -287,6 +316,8 @@ static void fill(void)
 	add_vector("norm, ns per element", run_norm, "ns", FORM_F32, 576, 512);
 	add_vector("silu and multiply, ns per element", run_act, "ns", FORM_F32, 1536, 512);
 	add_vector("logits scan, ns per element", run_logits, "ns", FORM_F32, 49152, 8);
+	add_delta(1);
+	add_delta(512);
 }
 
 static int by_value(const void *a, const void *b)
