@@ -247,10 +247,10 @@ json_t *show_kinds_json(const struct sr_model *m)
 		const struct sr_attn *a = &m->kind[i];
 		char layers[64];
 		int32_t n = layers_of(m, i, layers, sizeof(layers));
-		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers, "n_layers",
-		                      n, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width",
-		                      a->head_dim, "latent", a->latent, "window", a->window, "chunk", a->chunk, "scale",
-		                      (double)a->scale, "cap", (double)a->cap);
+		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f}", "layers", layers,
+		                      "n_layers", n, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width",
+		                      a->head_dim, "latent", a->latent, "window", a->window, "chunk", a->chunk,
+		                      "scale", (double)a->scale, "cap", (double)a->cap);
 
 		json_object_set_new(j, "rope", json_pack("{s:s, s:f, s:f, s:i, s:i, s:f}", "kind",
 		                    rope_kinds[a->rope.kind], "theta", (double)a->rope.theta, "factor",
