@@ -61,6 +61,19 @@ def started_again(p, rank, pid):
     check(wait_for(lambda: up(p) == {0: 1, 1: 1}, 20, 0.15), f"and is used: {up(p)}")
 
 
+def top_lists(p):
+    def top(*args):
+        r = subprocess.run([os.path.join(BUILD, "slipring"), "top", "--once", "-i", "0.1", *args], env=p.env,
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        check(r.returncode == 0, f"top {args}: {r.stderr}")
+        return r.stdout
+    text = top("--instance", "default-1")
+    check(all(f"engine {i}  ready" in text for i in (0, 1)), f"slipring top lists both: {text}")
+    engines = json.loads(top("--instance", "default-0", "--json"))["engines"]
+    check([e["engine"] for e in engines] == [0, 1] and sum(e["generated_tokens"] for e in engines) == sum(served(p).values()),
+          f"and for programs: {engines}")
+
+
 def one_dies(p):
     pid = daemons(p)
     check(set(pid) == {0, 1}, f"there are two daemons: {pid}")
@@ -90,6 +103,7 @@ need_model()
 with Programs() as p:
     p.serve("--device", "null", "-dp", 2, "--", MODEL)
     both_serve(p)
+    top_lists(p)
     one_dies(p)
     time.sleep(0.1)
     deaths_in_a_row(p)

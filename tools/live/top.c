@@ -18,6 +18,7 @@
 #include "core/figures/view.h"
 #include "tools/instance.h"
 #include "tools/machine/nvml.h"
+#include "engines.h"
 #include "keys.h"
 #include "screen.h"
 #include "shmring/clock.h"
@@ -224,6 +225,7 @@ static void say_page(struct sheet *s, const struct top_view *top)
 	          (unsigned long long)p->count.refused, (unsigned long long)p->count.died);
 	for (int i = 0; i < top->n_gpus; i++)
 		say_gpu(s, i, &top->gpu[i]);
+	engines_say(s, top->in.name);
 	sheet_add(s, false, "%s", "");
 	say_axes(s, f);
 	sheet_add(s, false, "%s", "");
@@ -264,6 +266,7 @@ static int print_page_json(const struct top_view *t)
 	int e;
 
 	json_object_set_new(j, "gpus", json_gpus(t));
+	json_object_set_new(j, "engines", engines_json(t->in.name));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);

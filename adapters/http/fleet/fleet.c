@@ -23,7 +23,7 @@ struct fleet {
 	const struct config *cfg;
 	struct io *io;
 	struct io_timer watch;               /* calls fleet_look() once a second */
-	struct io_timer pulse;               /* reads the pages, apart from choices: that costs more than choosing */
+	struct io_timer pulse;               /* reads the pages, since that costs more than choosing */
 	bool pulses;                         /* it is set */
 	int room;                            /* replicas that are allocated */
 	int n, turn;                         /* turn: where the next choice begins to look */
