@@ -380,14 +380,15 @@ static int check_attention(struct dev *d, const struct net *n, const struct sr_l
 
 	most = most < POSITIONS / BLOCK ? most : POSITIONS / BLOCK;
 
-	while (c.l < d->m->n_layers && kv_of(d->m, c.l) != c.l)
+	while (c.l < d->m->n_layers && !has_kv(d->m, c.l))
 		c.l++;
 	c.positions = most * BLOCK - 5;
 	if (c.l == d->m->n_layers || c.positions < RUN || lim->tokens < RUN)
 		return 0;
 	c.kind = &d->m->kind[d->m->layer[c.l].kind];
 	c.sinks = n->layer[c.l].sinks;
-	d->attend.q_width = (c.kind->n_heads + (c.kind->k_is_v ? 1 : 2) * c.kind->n_kv_heads) * c.kind->head_dim;
+	d->attend.q_width = (c.kind->n_heads * (c.kind->gate ? 2 : 1) + (c.kind->k_is_v ? 1 : 2) *
+		c.kind->n_kv_heads) * c.kind->head_dim;
 	for (int32_t i = 0; i < most; i++)
 		blocks[i] = most - 1 - i;        /* in no order */
 	cuda_ok(d, cudaMemcpyAsync(d->slots.table + d->kv.place[c.l].group * d->slots.group_cap, blocks,

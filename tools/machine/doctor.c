@@ -136,9 +136,9 @@ static void look_at_daemon(struct doctor *d)
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
 	if (*p->kernels_off) {
-		f = row(d, "its GPU's kernels", FINDING_HINT, "all of them", "they differed from plain ones on this GPU "
-		        "and driver, or SLIPRING_CUDA_WITHOUT names them: answers are right, and slower; the daemon's log "
-		        "has where");
+		f = row(d, "its GPU's kernels", FINDING_HINT, "all of them", "they differed from plain ones on this "
+		        "GPU and driver, or SLIPRING_CUDA_WITHOUT names them: answers are right, and slower; the "
+		        "daemon's log says where");
 		snprintf(f->have, sizeof(f->have), "off: %.120s", p->kernels_off);
 	}
 	if (p->count.died || p->count.refused || p->count.invalid) {
