@@ -358,7 +358,8 @@ static int repeat(struct ask *a, const json_t *given, const struct ask_limits *l
 
 		out_fmt(&o, "\"%s\":", fields[i].name);
 		v = text_json_given(given, fields[i].name) ? json_object_get(given, fields[i].name) : NULL;
-		if (!v && !strcmp(fields[i].name, "tool_choice") && !json_array_size(json_object_get(given, "tools"))) {
+		if (!v && !strcmp(fields[i].name, "tool_choice") &&
+		    !json_array_size(json_object_get(given, "tools"))) {
 			out_str(&o, "\"none\"");
 		} else if (!v && fields[i].none) {
 			out_str(&o, fields[i].none);
