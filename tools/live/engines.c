@@ -37,8 +37,8 @@ void engines_say(struct sheet *s, const char *name)
 			continue;
 		sheet_add(s, false, "engine %-2d %-9s running %llu   waiting %llu   KV %.1f %%   "
 		          "generated %llu tokens", i, p->epoch ? p->state : "ended",
-		          (unsigned long long)p->running,
-		          (unsigned long long)p->waiting, 100 * kv_used(p), (unsigned long long)p->count.generation_tokens);
+		          (unsigned long long)p->running, (unsigned long long)p->waiting, 100 * kv_used(p),
+		          (unsigned long long)p->count.generation_tokens);
 		stats_close(p);
 	}
 }
