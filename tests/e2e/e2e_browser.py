@@ -205,7 +205,7 @@ def asks_for_a_key(p, b):
 
 
 HOURS = """(async () => {
-    const event = JSON.stringify(%s), text = i => 'data: ' + event.replace('"at":1,', '"at":' + (1e9 + i) + ',') + '\\n\\n';
+    const event = JSON.stringify(%s), text = i => 'data: ' + event.replace('"at":1,', '"at":' + (4e9 + i) + ',') + '\\n\\n';
     let i = 0;
     const own = fetch;
     window.fetch = (u, o) => !String(u).includes('ui/live') ? own(u, o) : Promise.resolve(new Response(new ReadableStream({ async pull(c) {

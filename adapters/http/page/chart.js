@@ -16,7 +16,7 @@ class Past {
 		this.at.push(at);
 		for (const k of Object.keys(values)) this.column[k] ||= new Array(n).fill(0);
 		for (const [k, c] of Object.entries(this.column)) c.push(values[k] === undefined ? 0 : values[k]);
-		while (this.at.length && this.at[0] < at - this.span - this.every) {
+		while (this.at.length && (this.at[0] < at - this.span - this.every || this.at.length > 2 * this.span / this.every)) {
 			this.at.shift();
 			for (const c of Object.values(this.column)) c.shift();
 		}
