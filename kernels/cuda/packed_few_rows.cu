@@ -233,10 +233,9 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 			if (S::HOLD) {
 				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][0], b[0], b[1]);
 				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][1], b[2], b[3]);
-				continue;
 			}
 #pragma unroll
-			for (int m = 0; m < S::M; m++) {
+			for (int m = 0; m < S::M && !S::HOLD; m++) {
 				float part[4] = {};
 
 				mma_bf16(part, a[m][0], b[0], b[1]);
