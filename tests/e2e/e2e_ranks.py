@@ -48,18 +48,7 @@ def ask_all(p, meanwhile=None):
 
 def ranks(p):
     """The pids of the daemon's ranks, by number."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as f:
-                words = f.read().split("\0")
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if parent == p.procs["slipringd"].pid and words[0] == "slipring-rank":
-            found[int(words[1])] = int(pid)
-    return found
+    return {int(w[1]): pid for pid, w in children(p.procs["slipringd"].pid, "slipring-rank").items()}
 
 
 def started(model, *args):

@@ -17,22 +17,6 @@ def served(p):
     return samples(p, "vllm:generation_tokens_total")
 
 
-def daemons(p):
-    """The pids of the daemons, by rank."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as f:
-                words = f.read().split("\0")
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if parent == p.procs["slipring"].pid and words[0] == "slipringd":
-            found[int(words[words.index("--data-parallel-rank") + 1])] = int(pid)
-    return found
-
-
 def up(p):
     return samples(p, "slipring_engine_up")
 

@@ -147,37 +147,20 @@ def among_replicas(p):
         check(set(pids) == {0, 1}, f"both daemons run: {pids}")
         t = threading.Thread(target=lambda: got.extend(p.together(n, text)))
         t.start()
+        check(wait_for(lambda: sum_of(p, "vllm:num_requests_running") >= n // 2, 60), "the streams begin")
         for rank, sig in enumerate(signals):
-            time.sleep(.15)
             os.kill(pids[rank], sig)
             check(wait_for(lambda: daemons(p).get(rank, pids[rank]) != pids[rank], 30), f"daemon {rank} is started again")
             check(wait_for(lambda: p.ask("GET", "/metrics")[2].count("\nslipring_engine_up{") == 2 and
-                           ups(p) == 2, 30, .15), "and is used")
+                           sum_of(p, "slipring_engine_up") == 2, 30, .15), "and is used")
         t.join(180 if SMALL else 900)
         check(got == want, f"no answer is lost or changed: {[i for i in range(n) if got[i] != want[i]]} of {n}")
         time.sleep(.15)
         check(moved(p)[0] > before[0], "and some were moved")
 
 
-def daemons(p):
-    """The pids of the daemons of `slipring serve`, by rank."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as f:
-                words = f.read().split("\0")
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if parent == p.procs["slipring"].pid and words[0] == "slipringd":
-            found[int(words[words.index("--data-parallel-rank") + 1])] = int(pid)
-    return found
-
-
-def ups(p):
-    return sum(float(l.rsplit(" ", 1)[1]) for l in p.ask("GET", "/metrics")[2].splitlines()
-               if l.startswith("slipring_engine_up{"))
+def sum_of(p, name):
+    return sum(float(l.rsplit(" ", 1)[1]) for l in p.ask("GET", "/metrics")[2].splitlines() if l.startswith(name + "{"))
 
 
 def nobody_comes(p):

@@ -193,6 +193,28 @@ class Programs:
         return out
 
 
+def children(parent, name):
+    """The processes called so that `parent` has started: {pid: their words}."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as f:
+                words = f.read().split("\0")
+            with open(f"/proc/{pid}/stat") as f:
+                of = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if of == parent and words[0] == name:
+            found[int(pid)] = words
+    return found
+
+
+def daemons(p):
+    """The daemons of `slipring serve -dp N`: {rank: pid}."""
+    return {int(w[w.index("--data-parallel-rank") + 1]): pid
+            for pid, w in children(p.procs["slipring"].pid, "slipringd").items()}
+
+
 def rss(pid):
     """(total, anonymous, file, shared) resident bytes of a process."""
     v = {}

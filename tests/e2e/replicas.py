@@ -8,22 +8,6 @@ STREAMS = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
 AT_ONCE = 24
 
 
-def daemons(p):
-    """The pids of the daemons, by rank."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as f:
-                words = f.read().split("\0")
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if parent == p.procs["slipring"].pid and words[0] == "slipringd":
-            found[int(words[words.index("--data-parallel-rank") + 1])] = int(pid)
-    return found
-
-
 def asked(i):
     r = random.Random(i)
     ask = {"prompt": [r.randrange(1000, 40000) for _ in range(r.randrange(8, 24))], "max_tokens": r.randrange(8, 24),
