@@ -39,7 +39,7 @@ if [ "${1:-}" = --one ]; then
 		grep -h 'SKIP' "$out" | grep -v '^\[' | sort -u | head -n 20 | sed "s|^|$name: |"
 		if [ "$f" -ne 0 ]; then
 			echo "FAILED $name (exit $code):"
-			tail -n 60 "$out" | sed 's/^/    /'
+			{ head -n -60 "$out" | grep 'FAILED' | head -n 5; tail -n 60 "$out"; } | sed 's/^/    /'
 		elif [ "$s" -ne 0 ]; then
 			echo "ok $name: $p passed, $s skipped"
 		else

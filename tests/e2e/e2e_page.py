@@ -123,7 +123,7 @@ def figures(p):
         e = v.event()
     t = top(p)
     only = {"why", "replica", "replicas", "viewers", "at"}
-    check(set(e) - only == set(t) - {"gpus"}, f"the same names: {set(e) ^ set(t)}")
+    check(set(e) - only == set(t) - {"gpus", "engines"}, f"the same names: {set(e) ^ set(t)}")
     check({k: e[k] for k in ("model", "device", "pid", "kv_blocks", "memory", "knobs")} ==
           {k: t[k] for k in ("model", "device", "pid", "kv_blocks", "memory", "knobs")}, "the same values")
     check(abs(e["generated_tokens_per_s"] * e["seconds"] - round(e["generated_tokens_per_s"] * e["seconds"])) < 1e-3, "whole tokens")

@@ -720,7 +720,7 @@ static void test_plan(void **)
 	shape.kind[1] = shape.kind[0];
 	shape.kind[1].n_heads = 6;
 	assert_int_equal(plan(&shape, &lim, &need, err, sizeof(err)), -ENOTSUP);
-	assert_non_null(strstr(err, "4 query heads, 2 KV heads of width 16 in some layers, 6, 2 and 16 in others"));
+	assert_non_null(strstr(err, "heads of other sizes in some layers"));
 	t->m.layer[1].o.type = SR_Q2_K;
 	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
 	assert_non_null(strstr(err, "tensor o"));

@@ -61,7 +61,7 @@ static void test_round(void **state)
 		struct matrix m = random_matrix(24, 96, 3);
 		uint32_t qweight[96 * 3], qzeros[3 * 3];
 		uint16_t scales[3 * 24];
-		struct sr_tensor t = { .type = SR_AWQ4, .n = 24, .k = 96, .group = groups[g],
+		struct sr_tensor t = { .type = SR_AWQ4, .n = 24, .k = 96, .count = 1, .group = groups[g],
 		                       .scale_type = SR_F16 };
 		const struct apart at = { (uint8_t *)qweight, (uint8_t *)scales, (uint8_t *)qzeros };
 		uint8_t rows[24 * 96 / 32 * 20];
