@@ -306,10 +306,11 @@ static int lay_kv(struct sr_backend *b, const struct kv_place *place, size_t *at
 	memset(b->kv_group, 0, sizeof(b->kv_group));
 	for (int32_t l = 0; l < m->n_layers; l++) {
 		const struct sr_attn *kind = kind_of(m, l);
-		size_t *group = &b->kv_group[place[l].group];
+		size_t *group;
 
-		if (m->layer[l].mixer == SR_DELTA)
+		if (m->layer[l].mixer == SR_DELTA) /* it has no group */
 			continue;
+		group = &b->kv_group[place[l].group];
 		if (at)
 			at[l] = m->layer[l].kv_back ? at[kv_of(m, l)] : *group;
 		if (!m->layer[l].kv_back)
