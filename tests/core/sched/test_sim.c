@@ -698,7 +698,7 @@ static void test_window_seeds(void **state)
 static void test_seeds_that_go_on(void **state)
 {
 	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
-	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS / 4;
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : ((many && *many ? strtoull(many, NULL, 10) : SEEDS) + 3) / 4;
 
 	(void)state;
 	memset(total_ends, 0, sizeof(total_ends));
@@ -717,7 +717,7 @@ static void test_seeds_that_go_on(void **state)
 static void test_state_seeds(void **state)
 {
 	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
-	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : many && *many ? strtoull(many, NULL, 10) : SEEDS / 2;
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : ((many && *many ? strtoull(many, NULL, 10) : SEEDS) + 1) / 2;
 
 	(void)state;
 	memset(total_ends, 0, sizeof(total_ends));
