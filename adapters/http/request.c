@@ -36,7 +36,6 @@ static void count_use(const struct request *r)
 
 static void request_free(struct request *r)
 {
-	count_use(r);
 	for (int i = 0; i < r->n_choices; i++) {
 		sr_guided_close(r->choice[i].guided);
 		choice_free(&r->choice[i]);
@@ -81,6 +80,8 @@ void request_drop_choices(struct request *r)
 
 void request_close(struct request *r)
 {
+	if (r->state != REQUEST_OVER)
+		count_use(r);
 	r->state = REQUEST_OVER;
 	r->x = NULL;
 	request_drop_choices(r);

@@ -53,9 +53,9 @@ static void stream_ends(struct request *r)
 {
 	struct exchange *x = r->x;
 
-	if (r->dialect->end)
-		put_event(r, r->dialect->end);
-	request_close(r);
+	request_close(r);                /* first: who has read the end may ask again, and what it used must count */
+	if (x && r->dialect->end)
+		exchange_event(x, r->dialect->end, strlen(r->dialect->end));
 	if (x)
 		exchange_end(x);
 }
