@@ -53,7 +53,7 @@ static void stream_ends(struct request *r)
 {
 	struct exchange *x = r->x;
 
-	request_close(r);                /* first: who has read the end may ask again, and what it used must count */
+	request_close(r);                /* first: its client may ask again when it has read the end */
 	if (x && r->dialect->end)
 		exchange_event(x, r->dialect->end, strlen(r->dialect->end));
 	if (x)
