@@ -21,6 +21,20 @@ struct rank_batch {
 	uint32_t compute_ns, memory_ns, copy_ns, ranks_ns;
 };
 
+/* What a device measured of a batch: from rank 0's struct sr_batch into the page, and out of it into core's. */
+#define RANK_NUMBERS(to, from) do { \
+	(to)->begin_ns = (from)->begin_ns; \
+	(to)->end_ns = (from)->end_ns; \
+	(to)->compute_ns = (from)->compute_ns; \
+	(to)->memory_ns = (from)->memory_ns; \
+	(to)->copy_ns = (from)->copy_ns; \
+	(to)->ranks_ns = (from)->ranks_ns; \
+	(to)->int8_ops = (from)->int8_ops; \
+	(to)->float_ops = (from)->float_ops; \
+	(to)->bytes = (from)->bytes; \
+	(to)->copied = (from)->copied; \
+} while (0)
+
 struct rank_word {
 	_Alignas(64) _Atomic uint32_t done; /* batches, since the start */
 	_Atomic uint32_t state;      /* enum rank_state */

@@ -493,16 +493,7 @@ static void take_numbers(struct sr_backend *b, int32_t i)
 	const struct rank_batch *from = &b->page->batch[i];
 	struct sr_batch *to = &b->batch[i];
 
-	to->begin_ns = from->begin_ns;
-	to->end_ns = from->end_ns;
-	to->compute_ns = from->compute_ns;
-	to->memory_ns = from->memory_ns;
-	to->copy_ns = from->copy_ns;
-	to->ranks_ns = from->ranks_ns;
-	to->int8_ops = from->int8_ops;
-	to->float_ops = from->float_ops;
-	to->bytes = from->bytes;
-	to->copied = from->copied;
+	RANK_NUMBERS(to, from);
 	to->check = b->page->rank[0].check[i];
 }
 

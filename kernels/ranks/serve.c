@@ -70,18 +70,8 @@ static void finish_one(struct server *s, int32_t i)
 	const struct sr_batch *from = s->ops->batch(s->b, i);
 	struct rank_batch *to = &s->page->batch[i];
 
-	if (s->rank == 0) {
-		to->begin_ns = from->begin_ns;
-		to->end_ns = from->end_ns;
-		to->compute_ns = from->compute_ns;
-		to->memory_ns = from->memory_ns;
-		to->copy_ns = from->copy_ns;
-		to->ranks_ns = from->ranks_ns;
-		to->int8_ops = from->int8_ops;
-		to->float_ops = from->float_ops;
-		to->bytes = from->bytes;
-		to->copied = from->copied;
-	}
+	if (s->rank == 0)
+		RANK_NUMBERS(to, from);
 	s->word->check[i] = from->check;
 	s->word->done_ns[i] = sr_now();
 	s->done++;
