@@ -261,4 +261,17 @@ int  weights_load(struct sr_backend *b, const struct sr_source *src, char *err, 
 void weights_free(struct sr_backend *b);
 void weights_lookup(const struct sr_backend *b, const struct weight *w, int32_t row, float *dst);
 
+/* a . b, in sixteen sums of one order; n a multiple of 16. */
+static inline float dot_of_sixteens(const float *a, const float *b, int32_t n)
+{
+	float part[16] = { 0 }, sum = 0;
+
+	for (int32_t i = 0; i < n; i += 16)
+		for (int32_t j = 0; j < 16; j++)
+			part[j] += a[i + j] * b[i + j];
+	for (int32_t j = 0; j < 16; j++)
+		sum += part[j];
+	return sum;
+}
+
 #endif

@@ -270,17 +270,10 @@ void experts_matmul(struct dev *d, enum place y, enum place x, const struct weig
 
 /* ---- their sum -------------------------------------------------------------------------------------- */
 
-/* sigmoid(a . b), in sixteen sums of one order. */
+/* sigmoid(a . b) */
 static float mix_of(const float *a, const float *b, int32_t n)
 {
-	float part[16] = { 0 }, sum = 0;
-
-	for (int32_t i = 0; i < n; i += 16)
-		for (int32_t j = 0; j < 16; j++)
-			part[j] += a[i + j] * b[i + j];
-	for (int32_t j = 0; j < 16; j++)
-		sum += part[j];
-	return 1 / (1 + expf(-sum));
+	return 1 / (1 + expf(-dot_of_sixteens(a, b, n)));
 }
 
 void experts_combine(struct dev *d, const struct sr_experts *x, int shared, const struct weight *mix, int T)

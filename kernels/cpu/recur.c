@@ -79,17 +79,10 @@ static void conv_token(const struct sr_delta *a, const float *taps, float past[]
 	memcpy(x, y, (size_t)n * sizeof(float));
 }
 
-/* x / sqrt(sum(x^2) + 1e-6) * by, in sixteen sums of one order. */
+/* x / sqrt(x . x + 1e-6) * by */
 static void unit(float *x, int32_t n, float by)
 {
-	float part[16] = { 0 }, sum = 0;
-
-	for (int32_t i = 0; i < n; i += 16)
-		for (int32_t j = 0; j < 16; j++)
-			part[j] += x[i + j] * x[i + j];
-	for (int32_t j = 0; j < 16; j++)
-		sum += part[j];
-	by /= sqrtf(sum + 1e-6f);
+	by /= sqrtf(dot_of_sixteens(x, x, n) + 1e-6f);
 	for (int32_t i = 0; i < n; i++)
 		x[i] *= by;
 }
