@@ -96,7 +96,13 @@ static void stop_of(struct request *r)
 
 /* ---- streams ---- */
 
-#define DELTA "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":%d,\"delta\":"
+/* The head of a delta of the last block, up to its value. */
+static void delta_of(struct request *r)
+{
+	PUT(&r->event, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
+	out_int(&r->event, r->items.n - 1);
+	PUT(&r->event, ",\"delta\":");
+}
 
 static bool message_start(struct request *r)
 {
@@ -117,32 +123,30 @@ static void close_block(struct request *r)
 {
 	struct item *i = items_last(&r->items);
 	struct out *o = &r->event;
-	const int index = r->items.n - 1;
 
 	if (!i || !i->open)
 		return;
 	i->open = false;
-	if (i->kind == SAID_REASONING)
-		out_fmt(o,
-		        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":%d,\"delta\":"
-		        "{\"type\":\"signature_delta\",\"signature\":\"\"}}\n\n",
-		        index);
-	if (i->kind == SAID_CALL && !i->text.n) /* several readers take no empty text for an object */
-		out_fmt(o,
-		        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":%d,\"delta\":"
-		        "{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
-		        index);
-	out_fmt(o, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":%d}\n\n", index);
+	if (i->kind == SAID_REASONING) {
+		delta_of(r);
+		PUT(o, "{\"type\":\"signature_delta\",\"signature\":\"\"}}\n\n");
+	}
+	if (i->kind == SAID_CALL && !i->text.n) { /* several readers take no empty text for an object */
+		delta_of(r);
+		PUT(o, "{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n");
+	}
+	PUT(o, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":");
+	out_int(o, r->items.n - 1);
+	PUT(o, "}\n\n");
 }
 
 static void open_block(struct request *r, const struct item *i)
 {
 	struct out *o = &r->event;
 
-	out_fmt(
-		o,
-		"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":%d,\"content_block\":",
-		r->items.n - 1);
+	PUT(o, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":");
+	out_int(o, r->items.n - 1);
+	PUT(o, ",\"content_block\":");
 	if (i->kind == SAID_REASONING) {
 		PUT(o, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n");
 	} else if (i->kind == SAID_TEXT) {
@@ -187,12 +191,10 @@ static bool delta_opens(struct request *r)
 		i->text.n = 1;
 	if (!has_text(r))
 		return true;
-	out_fmt(
-		o,
-		DELTA "{\"type\":",
-		r->items.n - 1);
-	out_str(o, i->kind == SAID_REASONING ? "\"thinking_delta\",\"thinking\":\"" : i->kind == SAID_CALL ?
-	        "\"input_json_delta\",\"partial_json\":\"" : "\"text_delta\",\"text\":\"");
+	delta_of(r);
+	out_str(o, i->kind == SAID_REASONING ? "{\"type\":\"thinking_delta\",\"thinking\":\"" :
+	        i->kind == SAID_CALL ? "{\"type\":\"input_json_delta\",\"partial_json\":\"" :
+	        "{\"type\":\"text_delta\",\"text\":\"");
 	return true;
 }
 

@@ -47,8 +47,15 @@ static void error_of(struct out *o, const struct problem *p)
 
 static void event(struct request *r, const char *type)
 {
-	out_fmt(&r->event, "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d,", type,
-	        type, r->items.n_events++);
+	struct out *o = &r->event;
+
+	PUT(o, "event: response.");
+	out_str(o, type);
+	PUT(o, "\ndata: {\"type\":\"response.");
+	out_str(o, type);
+	PUT(o, "\",\"sequence_number\":");
+	out_int(o, r->items.n_events++);
+	PUT(o, ",");
 }
 
 static bool cut(const struct request *r) { return r->choice[0].finish == FINISH_LENGTH; }
@@ -262,9 +269,15 @@ static struct item *closing(struct request *r) { return r->items.closing ? items
 
 static void of_item(struct request *r, const struct item *i)
 {
-	out_fmt(&r->event, "\"item_id\":\"%s\",\"output_index\":%d,", i->id, r->items.n - 1);
+	struct out *o = &r->event;
+
+	PUT(o, "\"item_id\":\"");
+	out_str(o, i->id);
+	PUT(o, "\",\"output_index\":");
+	out_int(o, r->items.n - 1);
 	if (i->kind != SAID_CALL)
-		PUT(&r->event, "\"content_index\":0,");
+		PUT(o, ",\"content_index\":0");
+	PUT(o, ",");
 }
 
 static void close_item(struct request *r, bool now)
