@@ -513,6 +513,8 @@ static void describe_in_page(struct daemon *d)
 	st->n_host_blocks = (uint64_t)l->n_host_blocks;
 	st->kv_tokens = (uint64_t)d->plan.kv_tokens;
 	st->kv_groups = (uint64_t)l->n_groups;
+	for (int32_t g = 0; g < l->n_groups; g++)
+		st->group[g].window = l->group[g].window;
 	st->n_states = (uint64_t)l->n_states;
 	st->state_bytes = (uint64_t)d->plan.state_bytes;
 	st->max_model_len = (uint64_t)d->plan.context;

@@ -73,6 +73,9 @@ void meters_count(struct meters *m, uint64_t now)
 	st->waiting_tokens = (uint64_t)s.waiting_tokens;
 	st->prompt_token_ns = s.prompt_token_ns;
 	st->blocks_used = (uint64_t)k.n_held;
+	_Static_assert(STATS_GROUPS == KV_GROUPS, "a place for each");
+	for (uint64_t g = 0; g < st->kv_groups; g++)
+		st->group[g].used = (uint32_t)k.held[g];
 	st->blocks_cached = (uint64_t)k.n_cached;
 	st->host_cached = (uint64_t)k.n_host_cached;
 	st->states_used = st->n_states - (uint64_t)(k.n_states_free + k.n_states_cached);

@@ -169,10 +169,21 @@ static json_t *json_knobs(const struct stats_page *p)
 	return all;
 }
 
+/* Of each group of layers. */
+static json_t *json_groups(const struct stats_page *p)
+{
+	json_t *all = json_array();
+
+	for (uint64_t g = 0; g < p->kv_groups && g < STATS_GROUPS; g++)
+		json_array_append_new(all, json_pack("{s:I, s:I}", "window", (json_int_t)p->group[g].window,
+		                      "blocks_used", (json_int_t)p->group[g].used));
+	return all;
+}
+
 static json_t *json_memory(const struct stats_page *p)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I}",
-	                 "weights_bytes", (json_int_t)p->weights_bytes, "kv_bytes", (json_int_t)p->kv_bytes,
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I}",
+	                 "kv_group", json_groups(p), "weights_bytes", (json_int_t)p->weights_bytes, "kv_bytes", (json_int_t)p->kv_bytes,
 	                 "kv_tokens", (json_int_t)p->kv_tokens, "block_tokens", (json_int_t)p->block_tokens,
 	                 "kv_blocks_peak", (json_int_t)p->blocks_peak, "kv_groups", (json_int_t)p->kv_groups,
 	                 "host_blocks", (json_int_t)p->n_host_blocks, "kv_blocks_cached", (json_int_t)p->blocks_cached,

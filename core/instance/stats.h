@@ -22,12 +22,13 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 14u
+#define STATS_VERSION 15u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
 #define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
 #define STATS_RANKS   16
+#define STATS_GROUPS  16              /* KV_GROUPS */
 #define STATS_KNOBS   8               /* room for enum knob */
 #define STATS_ENDED   4096            /* requests that ended last */
 
@@ -119,6 +120,8 @@ struct stats_page {
 	double   prompt_token_ns;     /* time that a prompt token adds to a batch, smoothed; 0 = not known */
 	uint64_t states_used;         /* by running sequences */
 	uint32_t blocks_peak;         /* since the last minute's mark */
+	struct stats_group { uint32_t used; int32_t window; } group[STATS_GROUPS]; /* blocks_used by group of layers;
+	                                 most tokens that these look back, 0 = all */
 
 	struct counters count;
 	uint64_t cycle_max_ns;        /* longest turn of the loop */

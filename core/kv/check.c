@@ -89,7 +89,7 @@ static void check_name(const struct kv *kv, int32_t i, const int32_t *bucket)
 
 void kv_check(const struct kv *kv)
 {
-	int32_t n_free[2] = { 0, 0 }, n_indexed = 0, n_chained = 0, held = 0;
+	int32_t n_free[2] = { 0, 0 }, n_indexed = 0, n_chained = 0, held = 0, named[KV_GROUPS] = { 0 };
 
 	states_check(kv);
 	for (int t = DEVICE; t <= HOST; t++)
@@ -99,6 +99,8 @@ void kv_check(const struct kv *kv)
 		n_free[tier_of(kv, i)] += kv->block[i].free;
 		held += kv->block[i].refs > 0;
 		n_indexed += kv->block[i].indexed;
+		if (kv->block[i].refs > 0 && kv->block[i].indexed)
+			named[name_of(kv, i)->group]++;
 	}
 	for (uint32_t k = 0; k <= kv->mask; k++)
 		for (int32_t i = kv->bucket[k]; i != NONE; i = name_of(kv, i)->next_in_bucket, n_chained++)
@@ -107,4 +109,9 @@ void kv_check(const struct kv *kv)
 	assert(n_free[DEVICE] == kv->n_free[DEVICE] && n_free[HOST] == kv->n_free[HOST]);
 	assert(kv->n_free[DEVICE] + kv->n_cached[DEVICE] + held == kv->cfg.n_blocks);
 	assert(kv->n_free[HOST] + kv->n_cached[HOST] == kv->cfg.n_host);
+	for (int32_t g = 0; g < KV_GROUPS; g++) {
+		assert(kv->stats.held[g] >= named[g]);
+		held -= kv->stats.held[g];
+	}
+	assert(held == 0);
 }

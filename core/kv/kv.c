@@ -143,6 +143,7 @@ int kv_grow(struct kv *kv, struct kv_table *t, int32_t n)
 
 			assert(i != NONE);
 			kv->block[i].refs = 1;
+			kv->stats.held[g]++;
 			blocks_of(t, g)[t->n] = i;
 		}
 	return 0;
@@ -241,6 +242,7 @@ static void release_group(struct kv *kv, struct kv_table *t, int32_t group)
 		assert(b->refs > 0);
 		if (--b->refs > 0)
 			continue;
+		kv->stats.held[group]--;
 		if (b->indexed)
 			cache_put(kv, i, t->owner);
 		else

@@ -119,6 +119,7 @@ struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 de
 
 struct kv_stats {
 	int32_t  n_free, n_cached, n_held, n_host_free, n_host_cached;
+	int32_t  held[KV_GROUPS]; /* of n_held: blocks of each group */
 	uint64_t lookups, hit_blocks, host_hits, evictions, copies_in, copies_out;
 	uint64_t slid;        /* blocks that left a window, but for those of units */
 	uint64_t missed;      /* blocks of prefixes that full groups had, but windows or states did not */

@@ -33,6 +33,7 @@ static int32_t copy_in(struct kv *kv, int32_t host, int32_t owner, bool must, bo
 	}
 	index_copy(kv, i, host);
 	kv->block[i].refs = 1;
+	kv->stats.held[name_of(kv, i)->group]++;
 	copy_put(kv, i, host, false);
 	host_touch(kv, host);
 	kv->stats.host_hits++;
@@ -43,8 +44,10 @@ static void hold_cached(struct kv *kv, int32_t i)
 {
 	int32_t twin = twin_of(kv, i);
 
-	if (kv->block[i].refs++ == 0)
+	if (kv->block[i].refs++ == 0) {
+		kv->stats.held[name_of(kv, i)->group]++;
 		cache_take(kv, i);
+	}
 	if (twin != NONE && !kv->block[twin].pinned)
 		host_touch(kv, twin);
 }
@@ -164,6 +167,7 @@ static struct copies look_up(struct kv *kv, const struct kv_table *t, int32_t en
 			if (!promote || has_window(kv, g) || (i = copy_in(kv, found[HOST], t->owner, false, &later)) == NONE)
 				continue;
 			kv->block[i].refs = 0;
+			kv->stats.held[g]--;
 			cache_put(kv, i, t->owner);
 		}
 		table_advance(kv, &look, &key);

@@ -131,6 +131,7 @@ static void window_drop(struct kv *kv, struct kv_table *t, int32_t group, int32_
 	assert(b->refs > 0);
 	if (--b->refs > 0)
 		return;
+	kv->stats.held[group]--;
 	if (b->indexed && in_unit(kv, i)) {
 		cache_put(kv, i, t->owner);
 		return;

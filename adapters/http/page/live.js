@@ -109,6 +109,7 @@ const live = (() => {
 				h("dt", null, "weights"), h("dd", null, bytes(m.weights_bytes)),
 				h("dt", null, "KV cache on the device"), h("dd", null, bytes(kv) + ", " + m.kv_dtype + (m.kv_groups > 1 ? ", " + m.kv_groups + " groups" : "")),
 				h("dt", null, "blocks in use"), h("dd", null, number(e.kv_blocks_used) + " of " + number(e.kv_blocks) + " (" + percent(used) + "), at most " + percent(peak) + " this minute"),
+				m.kv_groups > 1 && m.kv_group.flatMap(g => [h("dt", null, g.window ? "last " + number(g.window) + " tokens" : "all tokens"), h("dd", null, number(g.blocks_used) + " blocks")]),
 				h("dt", null, "cached prefixes"), h("dd", null, number(m.kv_blocks_cached) + " blocks (" + percent(cached) + ")"),
 				m.states > 0 && [h("dt", null, "states"), h("dd", null, number(m.states_used) + " of " + number(m.states) + ", " + bytes(m.state_bytes))],
 				h("dt", null, "host tier"), h("dd", null, m.host_blocks ? number(m.host_blocks_cached) + " of " + number(m.host_blocks) + " blocks hold cached prefixes, " + bytes(host) : "none"),

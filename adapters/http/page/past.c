@@ -45,12 +45,32 @@ static void row_between(struct past_row *r, const struct stats_mark *a, const st
 	r->at = unix_of(b->at_ns);
 }
 
-static void add_latency(struct past_row *r, enum past_column at, enum stats_hist h,
-                        const struct stats_page *page, struct stats_histogram *old)
+static void add_latency(uint32_t v[2], enum stats_hist h, const struct stats_page *page,
+                        struct stats_histogram *old)
 {
-	r->v[at] = whole(figures_percentile(h, old, &page->hist[h], 0.5) * 1e6);
-	r->v[at + 1] = whole(figures_percentile(h, old, &page->hist[h], 0.99) * 1e6);
+	v[0] = whole(figures_percentile(h, old, &page->hist[h], 0.5) * 1e6);
+	v[1] = whole(figures_percentile(h, old, &page->hist[h], 0.99) * 1e6);
 	*old = page->hist[h];
+}
+
+/* Since *old, which is then now. */
+static void latencies(uint32_t v[PAST_LATENCIES], const struct stats_page *page, struct past_hists *old)
+{
+	add_latency(v, HIST_TTFT, page, &old->ttft);
+	add_latency(v + PAST_ITL_50 - PAST_TTFT_50, HIST_ITL, page, &old->itl);
+	add_latency(v + PAST_QUEUE_50 - PAST_TTFT_50, HIST_QUEUE, page, &old->queue);
+}
+
+/* Keep the latencies of the minute under way when another one begins. */
+static void see_minute(struct past *p, const struct stats_page *page, uint32_t number)
+{
+	struct past_minute *m = &p->day[p->minute_now % STATS_MINUTES];
+
+	if (number == p->minute_now)
+		return;
+	m->number = p->minute_now;
+	latencies(m->v, page, &p->minute);
+	p->minute_now = number;
 }
 
 static void see_turns(struct past *p, const struct stats_page *page)
@@ -76,9 +96,9 @@ void past_look(struct past *p, const struct stats_page *page, bool alive)
 	if (other) {
 		p->epoch = page->epoch;
 		p->mark = now;
-		p->ttft = page->hist[HIST_TTFT];
-		p->itl = page->hist[HIST_ITL];
-		p->queue = page->hist[HIST_QUEUE];
+		p->second = p->minute = (struct past_hists){ page->hist[HIST_TTFT], page->hist[HIST_ITL],
+		                                             page->hist[HIST_QUEUE] };
+		p->minute_now = unix_of(now.at_ns) / 60;
 		memcpy(p->knob, page->knob, sizeof(p->knob));
 	}
 	see_turns(p, page);
@@ -87,9 +107,8 @@ void past_look(struct past *p, const struct stats_page *page, bool alive)
 	r = &p->row[p->n_rows++ % PAST_SECONDS];
 	row_between(r, &p->mark, &now, page->n_blocks);
 	r->v[PAST_KV] = page->n_blocks ? (uint32_t)(1000 * page->blocks_used / page->n_blocks) : 0;
-	add_latency(r, PAST_TTFT_50, HIST_TTFT, page, &p->ttft);
-	add_latency(r, PAST_ITL_50, HIST_ITL, page, &p->itl);
-	add_latency(r, PAST_QUEUE_50, HIST_QUEUE, page, &p->queue);
+	latencies(&r->v[PAST_TTFT_50], page, &p->second);
+	see_minute(p, page, r->at / 60);
 	p->mark = now;
 }
 
@@ -163,9 +182,19 @@ static void rows_json(struct out *o, const struct rows *r)
 	out_str(o, "}");
 }
 
+/* The daemon's minutes begin at any second: a row gets the latencies of the minute that it shares most with. */
+static void know_latencies(struct past_row *r, const struct past *p)
+{
+	const uint32_t number = (r->at - 30) / 60;
+	const struct past_minute *m = &p->day[number % STATS_MINUTES];
+
+	if (m->number == number)
+		memcpy(&r->v[PAST_TTFT_50], m->v, sizeof(m->v));
+}
+
 /* The rows between the marks of the page, and that of the minute under way.  A mark that was being replaced
  * is left out. */
-static uint64_t minutes(struct past_row *row, const struct stats_page *page)
+static uint64_t minutes(struct past_row *row, const struct past *p, const struct stats_page *page)
 {
 	const uint64_t n = page->n_minute, oldest = n > STATS_MINUTES ? n - STATS_MINUTES : 0;
 	const struct stats_mark *a = NULL;
@@ -184,6 +213,8 @@ static uint64_t minutes(struct past_row *row, const struct stats_page *page)
 	figures_now(page, true, &now);
 	if (a && now.at_ns > a->at_ns)
 		row_between(&row[rows++], a, &now, page->n_blocks);
+	for (uint64_t i = 0; i < rows; i++)
+		know_latencies(&row[i], p);
 	return rows;
 }
 
@@ -211,7 +242,7 @@ void past_json(struct out *o, const struct past *p, const struct stats_page *pag
 	out_str(o, "{\"seconds\":");
 	rows_json(o, &(struct rows){ p->row, p->n_rows - n, n, PAST_SECONDS });
 	out_str(o, ",\"minutes\":");
-	rows_json(o, &(struct rows){ day, 0, day ? minutes(day, page) : 0, STATS_MINUTES });
+	rows_json(o, &(struct rows){ day, 0, day ? minutes(day, p, page) : 0, STATS_MINUTES });
 	turns_json(o, p);
 	out_str(o, "}");
 	o->failed |= page && !day;

@@ -1,7 +1,8 @@
 /* past.h - what a daemon did: the last ten minutes by the second, and the last day by the minute.
  *
- * The seconds are kept here, because the stats page keeps only minutes.  So are the turns of knobs, with the
- * time at which they were seen: none is known from before this process began. */
+ * The stats page keeps only minutes, and these without latencies.  So the seconds are kept here, the latencies
+ * of minutes, and the turns of knobs with the time at which they were seen: none is known from before this
+ * process began. */
 #ifndef PAST_H
 #define PAST_H
 
@@ -23,6 +24,7 @@ enum past_column {
 	PAST_TTFT_50, PAST_TTFT_99, PAST_ITL_50, PAST_ITL_99, PAST_QUEUE_50, PAST_QUEUE_99, PAST_COLUMNS
 };
 #define PAST_NONE UINT32_MAX                  /* nothing was observed */
+#define PAST_LATENCIES (PAST_COLUMNS - PAST_TTFT_50)
 
 struct past_row {
 	uint32_t at;                          /* its end, seconds since 1970 */
@@ -32,7 +34,9 @@ struct past_row {
 struct past {
 	uint64_t epoch;                       /* of the daemon that was looked at; 0: none yet */
 	struct stats_mark mark;               /* at the last look */
-	struct stats_histogram ttft, itl, queue;
+	struct past_hists { struct stats_histogram ttft, itl, queue; } second, minute; /* at its begin */
+	struct past_minute { uint32_t number, v[PAST_LATENCIES]; } day[STATS_MINUTES]; /* at [number % STATS_MINUTES] */
+	uint32_t minute_now;                  /* its number: seconds since 1970 / 60 */
 	struct past_row row[PAST_SECONDS];    /* row i lies at [i % PAST_SECONDS] */
 	uint64_t n_rows;
 	int64_t knob[N_KNOBS];

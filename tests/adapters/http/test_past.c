@@ -143,6 +143,33 @@ static void test_minutes(void **state)
 	json_decref(j);
 }
 
+/* The latencies of a day's minutes.  Ours begin at full minutes, the daemon's within half a minute of them. */
+static void test_latencies(void **state)
+{
+	json_t *j, *itl;
+
+	(void)state;
+	past_look(&past, &page, true);
+	stats_minute(&page);
+	for (int m = 0; m < 12; m++) {
+		for (int i = 0; i < 60; i++) {
+			second(0, m / 4 == 1 ? 0 : 10);
+			past_look(&past, &page, true);
+		}
+		stats_minute(&page);
+	}
+	j = told(&page);
+	itl = json_object_get(json_object_get(j, "minutes"), "itl_us_p50");
+	assert_int_equal(json_array_size(itl), 12);
+	for (size_t i = 1; i < 11; i++) {
+		if (i == 5 || i == 6)
+			assert_true(json_is_null(json_array_get(itl, i)));
+		else if (i < 3 || i > 8)
+			assert_in_range(json_integer_value(json_array_get(itl, i)), 2500, 5000);
+	}
+	json_decref(j);
+}
+
 static void test_turns(void **state)
 {
 	json_t *j, *t;
@@ -174,7 +201,8 @@ static void test_turns(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup(test_seconds, fresh), cmocka_unit_test_setup(test_wraps, fresh),
-	                                    cmocka_unit_test_setup(test_minutes, fresh), cmocka_unit_test_setup(test_turns, fresh) };
+	                                    cmocka_unit_test_setup(test_minutes, fresh),
+	                                    cmocka_unit_test_setup(test_latencies, fresh), cmocka_unit_test_setup(test_turns, fresh) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

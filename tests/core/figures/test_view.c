@@ -124,6 +124,31 @@ static void test_all_clients(void **state)
 	view_destroy(v);
 }
 
+/* A page of a process that lies about the number of its groups is read within bounds. */
+static void test_groups(void **state)
+{
+	struct view *v = view_create("here");
+	json_t *j, *groups;
+
+	(void)state;
+	page.kv_groups = 2;
+	page.group[1] = (struct stats_group){ .used = 7, .window = 512 };
+	view_look(v, &page, true);
+	j = view_json(v, 0);
+	groups = json_object_get(json_object_get(j, "memory"), "kv_group");
+	assert_int_equal(json_array_size(groups), 2);
+	assert_true(number_of(json_array_get(groups, 0), "window") == 0);
+	assert_true(number_of(json_array_get(groups, 1), "window") == 512);
+	assert_true(number_of(json_array_get(groups, 1), "blocks_used") == 7);
+	json_decref(j);
+	page.kv_groups = UINT64_MAX;
+	view_look(v, &page, true);
+	j = view_json(v, 0);
+	assert_int_equal(json_array_size(json_object_get(json_object_get(j, "memory"), "kv_group")), STATS_GROUPS);
+	json_decref(j);
+	view_destroy(v);
+}
+
 /* Every limit has its sentence, for programs, too. */
 static void test_advice(void **state)
 {
@@ -145,7 +170,8 @@ static void test_advice(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup(test_between_looks, fresh),
-	                                    cmocka_unit_test_setup(test_all_clients, fresh), cmocka_unit_test(test_advice) };
+	                                    cmocka_unit_test_setup(test_all_clients, fresh), cmocka_unit_test_setup(test_groups, fresh),
+	                                    cmocka_unit_test(test_advice) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
