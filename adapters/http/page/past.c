@@ -182,7 +182,7 @@ static void rows_json(struct out *o, const struct rows *r)
 	out_str(o, "}");
 }
 
-/* The daemon's minutes begin at any second: a row gets the latencies of the minute that it shares most with. */
+/* The daemon's minutes begin at any second: a row gets the latencies of the one it shares most with. */
 static void know_latencies(struct past_row *r, const struct past *p)
 {
 	const uint32_t number = (r->at - 30) / 60;

@@ -1,8 +1,8 @@
 /* past.h - what a daemon did: the last ten minutes by the second, and the last day by the minute.
  *
- * The stats page keeps only minutes, and these without latencies.  So the seconds are kept here, the latencies
- * of minutes, and the turns of knobs with the time at which they were seen: none is known from before this
- * process began. */
+ * The stats page keeps only minutes, and these without latencies.  So the seconds are kept here, the
+ * latencies of minutes, and the turns of knobs with the time at which they were seen: none is known from
+ * before this process began. */
 #ifndef PAST_H
 #define PAST_H
 
