@@ -35,7 +35,7 @@ struct past {
 	uint64_t epoch;                       /* of the daemon that was looked at; 0: none yet */
 	struct stats_mark mark;               /* at the last look */
 	struct past_hists { struct stats_histogram ttft, itl, queue; } second, minute; /* at its begin */
-	struct past_minute { uint32_t number, v[PAST_LATENCIES]; } day[STATS_MINUTES]; /* at [number % STATS_MINUTES] */
+	struct past_minute { uint32_t number, v[PAST_LATENCIES]; } day[STATS_MINUTES]; /* number i: at [i % ..] */
 	uint32_t minute_now;                  /* its number: seconds since 1970 / 60 */
 	struct past_row row[PAST_SECONDS];    /* row i lies at [i % PAST_SECONDS] */
 	uint64_t n_rows;
