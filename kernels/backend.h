@@ -31,10 +31,11 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 9
+#define SR_BACKEND_VERSION 10
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
+#define SR_UNDRAWN  (-3)    /* sr_result.id: a guess before it was wrong; nothing is drawn */
 
 struct sr_model;           /* kernels/model.h: shapes, and where each tensor's bytes lie */
 struct sr_source;          /* kernels/model.h: reads them */
@@ -73,6 +74,7 @@ struct sr_limits {
 	int32_t words;         /*   words of their arguments: at least the lists, the table and
 	                            the history of one sequence */
 	int32_t copies;        /*   blocks copied between tiers */
+	int32_t drafts;        /*   guesses (sr_row.n_draft), over all rows; 0 = none.  A back end may refuse more (-ENOTSUP) */
 	int32_t masks;         /* places for masks of guided rows, two for each sequence; 0 = none */
 	int32_t vectors;       /* per batch: rows that answer a vector; 0 = pooled rows are not possible */
 	int32_t width;         /*   elements of a vector: d_model */
@@ -152,7 +154,7 @@ struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 
 	uint8_t sample;        /* 1: draw the token of position first+n; it stays as SR_LAST */
 	uint8_t n_top;         /* alternatives per result, at most SR_TOP_MAX */
 	uint8_t pool;          /* enum sr_pool; 0: the row is not pooled */
-	uint8_t zero;
+	uint8_t n_draft;       /* its last ids are guesses: see below; 0 with `pool`, `mask` or n_score */
 	int32_t mask;          /* 0: none.  m: the row is guided, its masks are in places 2m-2 and 2m-1.
 	                          Of a pooled row: the number of its vector in the batch */
 };
@@ -162,6 +164,13 @@ struct sr_row {            /* 32 bytes: two to a cache line.  With 28 a step of 
  * vector[mask] of the batch is the answer, of as many elements as the slot's sr_pooling says (LOGITS: as its
  * SR_LIST_ALLOW has).  A mean is summed in float32 in order of position, then divided: it does not depend on where
  * rows begin. */
+
+/* Guesses.  The last n_draft ids of a row that samples were guessed by core.  The row has n_draft + 1 results, which
+ * are the draws for positions first + n - n_draft .. first + n, in order.  Each is what the sequence would have drawn
+ * there alone, up to the first that differs from the guess for its position; the results behind that one are
+ * SR_UNDRAWN.  The slot keeps (last token, history) what was drawn, and nothing of the guesses.  K,V of a wrong guess
+ * and of those behind it stay in the blocks until a later row computes these positions.  Core launches no other row of
+ * the slot before it knows the results. */
 
 /* Masks of guided rows: which ids may be drawn.  They belong to the back end, not to a batch, because core
  * writes one while the row that needs it is already being computed.  A mask for an even position is in the
@@ -208,8 +217,8 @@ struct sr_batch {
 	int32_t        *token;     /* [tokens + rows] */
 
 	/* the device fills these */
-	struct sr_result *result;  /* [rows + scores] */
-	struct sr_top    *top;     /* [rows + scores][SR_TOP_MAX], most likely first */
+	struct sr_result *result;  /* [rows + scores + 2 * drafts] */
+	struct sr_top    *top;     /* the same [..][SR_TOP_MAX], most likely first */
 	float            *vector;  /* [vectors][width] */
 	uint64_t begin_ns, end_ns; /* when the device worked on it */
 	uint32_t compute_ns, memory_ns, copy_ns; /* least time that its operations, bytes and copies

@@ -9,7 +9,7 @@ _Static_assert(sizeof(struct sr_row) == 32, "two to a cache line");
 
 void batch_cut(struct sr_batch *b, const struct sr_limits *l, struct cutter *c)
 {
-	size_t results = (size_t)l->rows + (size_t)l->scores;
+	size_t results = (size_t)l->rows + (size_t)l->scores + 2 * (size_t)l->drafts;
 
 	b->copy = cut(c, (size_t)l->copies, sizeof(*b->copy));
 	b->cmd = cut(c, (size_t)l->cmds, sizeof(*b->cmd));
@@ -55,7 +55,7 @@ bool batch_fits(const struct sr_batch *b, const struct sr_limits *l)
 	return upto(b->n_copies, l->copies) && upto(b->n_cmds, l->cmds) && upto(b->n_words, l->words) &&
 	       upto(b->n_rows, l->rows) && upto(b->n_tokens, l->tokens) &&
 	       upto(b->n_ids, (int64_t)l->tokens + l->rows) &&
-	       upto(b->n_results, (int64_t)l->scores + l->rows);
+	       upto(b->n_results, (int64_t)l->scores + l->rows + 2 * (int64_t)l->drafts);
 }
 
 bool batch_groups_ok(const struct sr_limits *l, int64_t per_block)

@@ -99,7 +99,7 @@ BATCH_RULE int32_t row_ids(const struct sr_row *r)
 
 BATCH_RULE int32_t row_results(const struct sr_row *r)
 {
-	return r->n_score + (r->sample && !r->pool);
+	return r->n_score + (r->sample && !r->pool) + r->n_draft;
 }
 
 /* A row names a slot that exists, its positions fit into a sequence, its ids and results lie in the batch.
@@ -114,7 +114,9 @@ static inline bool batch_row_ok(const struct sr_batch *b, const struct sr_limits
 		return false;
 	if (r->pool)
 		return r->pool <= SR_POOL_LOGITS && !r->n_score && !r->n_top && r->token >= 0 &&
-		       (int64_t)r->token + r->n <= b->n_ids && r->mask >= 0 && r->mask < l->vectors;
+		       (int64_t)r->token + r->n <= b->n_ids && r->mask >= 0 && r->mask < l->vectors && !r->n_draft;
+	if (r->n_draft && (!r->sample || r->n_draft >= r->n || r->n_score || r->mask || r->n_draft > l->drafts))
+		return false;
 	if (r->mask && (r->mask < 0 || r->mask > l->masks / 2 || !r->sample))
 		return false;
 	if (r->token == SR_LAST)
@@ -146,6 +148,7 @@ struct batch_pick {
 	int32_t rank;                /* 1: its rank is wanted */
 	int32_t mask;                /* as sr_row.mask */
 	int32_t vector;              /* v: no result, but vector v - 1 of the batch (SR_POOL_LOGITS); 0: a result */
+	int32_t guess;               /* g: drawn in a row with guesses, behind g - 1 of them; 0: in another row */
 };
 
 /* ---- masks of guided rows ---------------------------------------------------------------------- */
@@ -176,16 +179,18 @@ static inline bool mask_find(const struct sr_masks *m, int32_t mask, int32_t pos
 BATCH_RULE struct batch_pick row_pick(const struct sr_row *r, const int32_t *ids, int32_t t, int32_t j)
 {
 	bool scored = j < r->n_score;
+	int32_t last = scored ? j : r->n - 1 - r->n_draft + (j - r->n_score); /* the token before it, in the row */
 	struct batch_pick p = {
-		t + (scored ? j : r->n - 1),
+		t + last,
 		r->result + j,
 		scored ? ids[r->token + j + 1] : -1,
-		r->first + (scored ? j + 1 : r->n),
+		r->first + last + 1,
 		r->slot,
 		r->n_top,
 		r->n_score > 0 || r->n_top > 0,
 		scored || r->pool ? 0 : r->mask,
 		r->pool ? r->mask + 1 : 0,
+		r->n_draft ? 1 + j : 0,
 	};
 
 	return p;

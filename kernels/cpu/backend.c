@@ -249,6 +249,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 			"on the CPU", m->experts.d_ff, m->experts.d_shared);
 	if (check_delta(m, err, errlen))
 		return -ENOTSUP;
+	if (lim->drafts && m->delta.v_heads)
+		return refuse(-ENOTSUP, err, errlen, "--speculative-config: layers of %s have a state, which a wrong guess "
+			"would have changed", m->arch);
 	if (lim->block_tokens != KERN_BLOCK)
 		return refuse(-ENOTSUP, err, errlen, "--block-size %d: the CPU back end has blocks of %d tokens",
 			lim->block_tokens, KERN_BLOCK);
@@ -747,8 +750,8 @@ static void add_picks(struct slice *s, const struct sr_batch *b, const struct sr
 		if (j < r->n_score)
 			s->pick[s->n_picks++] = row_pick(r, b->token, t, j);
 		s->guided |= r->sample && j == r->n - 1 && r->mask;
-		if (r->sample && j == r->n - 1)
-			s->pick[s->n_picks++] = row_pick(r, b->token, t, r->n_score);
+		if (r->sample && j >= r->n - 1 - r->n_draft)
+			s->pick[s->n_picks++] = row_pick(r, b->token, t, r->n_score + j - (r->n - 1 - r->n_draft));
 	}
 }
 
@@ -792,6 +795,8 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 
 		assert(batch_row_ok(&b->batch, &b->lim, r));
+		if (r->n_draft && !c->done)
+			guess_put(b, r);
 		if (b->lim.whole && n < left) /* it begins the next slice, with all its tokens */
 			break;
 		if (r->pool)
@@ -875,6 +880,7 @@ static void run_batch(struct sr_backend *b)
 		b->n_active = team_fit(b->team);
 		team_run_some(b->team, b->n_active, compute_slice, b);
 	}
+	guess_settle(b);
 	b->batch.int8_ops = (uint64_t)(2 * b->cost.int8_macs);
 	b->batch.float_ops = (uint64_t)(2 * b->cost.float_macs);
 	b->batch.bytes = (uint64_t)b->cost.bytes;

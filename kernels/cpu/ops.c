@@ -732,13 +732,13 @@ static void pick_logits(struct dev *d, const struct batch_pick *p, const float *
 		out[i] = logits[s->word[2 + i]];
 }
 
-/* The slot keeps the token that was drawn for it. */
+/* The slot keeps the token that was drawn for it.  Of a row with guesses, only the end of the batch knows which. */
 static void keep_drawn(struct sr_backend *b, const struct batch_pick *p)
 {
 	struct slot *slot = &b->slot[p->slot];
 	int32_t id = p->vector ? -1 : b->batch.result[p->result].id;
 
-	if (p->id >= 0 || id < 0)
+	if (p->id >= 0 || id < 0 || p->guess)
 		return;
 	slot->last = id;
 	if (slot->counted && slot->n_history < b->history_cap)
@@ -755,7 +755,7 @@ static void sample_pick(struct dev *d, const struct batch_pick *p, float cap, fl
 	uint32_t what = SR_MASK_ANY;
 	struct sample_query q = {
 		.k = b->k, .logits = logits, .vocab = b->m.n_vocab, .slot = slot, .position = p->position,
-		.scored = p->id, .n_top = p->n_top, .rank = p->rank,
+		.scored = p->id, .n_top = p->n_top, .rank = p->rank, .n_guess = p->guess ? p->guess - 1 : 0,
 	};
 
 	if (p->mask && !mask_find(&b->masks, p->mask, p->position, &what, &mask)) {

@@ -190,7 +190,7 @@ static void copy_allowed(const struct sample_query *q, float *w)
 static void ban_words(const struct sample_query *q, float *w)
 {
 	const struct slot *s = q->slot;
-	int32_t n_answer = s->n_history - s->n_prompt;
+	int32_t n = s->n_history + q->n_guess, n_answer = n - s->n_prompt;
 
 	for (const uint32_t *l = next_list(s, NULL, SR_LIST_BAD); l; l = next_list(s, l, SR_LIST_BAD)) {
 		for (uint32_t j = 0; j < l[1] && l[2 + j] && l[2 + j] < l[1] - j; j += 1 + l[2 + j]) {
@@ -199,7 +199,7 @@ static void ban_words(const struct sample_query *q, float *w)
 
 			if (!in_vocab(ids[before], q->vocab) || before > (uint32_t)n_answer)
 				continue;
-			if (!before || !memcmp(ids, s->history + s->n_history - before, before * sizeof(*ids)))
+			if (!before || !memcmp(ids, s->history + n - before, before * sizeof(*ids)))
 				w[ids[before]] = -INFINITY;
 		}
 	}
@@ -245,14 +245,15 @@ static bool penalized(const struct slot *s)
 static void penalize(const struct sample_query *q, uint32_t *count, float *w)
 {
 	const struct slot *s = q->slot;
+	const int32_t n_ids = s->n_history + q->n_guess;
 
-	for (int32_t i = 0; i < s->n_history; i++) {
+	for (int32_t i = 0; i < n_ids; i++) {
 		if (i < s->n_prompt)
 			count[s->history[i]] |= SEEN_IN_PROMPT;
 		else
 			count[s->history[i]]++;
 	}
-	for (int32_t i = 0; i < s->n_history; i++) {
+	for (int32_t i = 0; i < n_ids; i++) {
 		int32_t id = s->history[i];
 		uint32_t n = count[id] & ~SEEN_IN_PROMPT;
 

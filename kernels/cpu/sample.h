@@ -47,6 +47,7 @@ struct sample_query {
 	int32_t n_top;
 	bool    rank;                /* wanted */
 	bool    guided;              /* if no id may be drawn, the result is SR_NO_ID */
+	int32_t n_guess;             /* ids behind the slot's history that count as its end */
 };
 
 void sample(const struct sample_query *q, struct sample_scratch *scratch,

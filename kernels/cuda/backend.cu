@@ -273,6 +273,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
+	if (lim->drafts)
+		return refuse(-ENOTSUP, err, errlen, "--speculative-config: the CUDA back end checks no guesses yet; "
+			"--device cpu does");
 	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_LATENT |
 	    SR_HAS_WIDTHS | SR_HAS_BESIDE | SR_HAS_INPUTS | SR_HAS_OUT_SCALE), "the CUDA back end", err, errlen))
 		return -ENOTSUP;

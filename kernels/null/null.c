@@ -560,10 +560,27 @@ static void read_state(struct sr_backend *b, struct slot *s, int32_t first, uint
 		from->read = b->round;
 }
 
+/* The draw after token k of a row with guesses, whose cell is c, if all guesses up to there were right.  Is the one
+ * for its own position right, too? */
+static bool draw_guessed(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r, uint64_t c, int32_t k,
+                         bool right)
+{
+	int32_t at = r->result + k - (r->n - 1 - r->n_draft), id;
+
+	if (!right) {
+		t->result[at] = (struct sr_result){ .id = SR_UNDRAWN };
+		return false;
+	}
+	id = sample(b, &b->slot[r->slot], c, r->first + k + 1, 0);
+	put_result(b, t, at, c, id, r->n_top);
+	return k + 1 < r->n && t->token[r->token + k + 1] == id;
+}
+
 static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_row *r)
 {
 	struct slot *s = &b->slot[r->slot];
 	int32_t at = r->result;
+	bool right = true;            /* all guesses so far */
 	uint64_t c = 0;
 
 	assert(batch_row_ok(t, &b->lim, r));
@@ -596,6 +613,8 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 			pool(s, c, p);
 		if (k < r->n_score)
 			put_result(b, t, at++, c, t->token[r->token + k + 1], r->n_top);
+		else if (k >= r->n - 1 - r->n_draft && r->n_draft)
+			right = draw_guessed(b, t, r, c, k, right);
 	}
 	if (b->states) {
 		assert(s->keep < 0 || (s->keep_at > r->first && s->keep_at < r->first + r->n));
@@ -605,7 +624,7 @@ static void run_row(struct sr_backend *b, struct sr_batch *t, const struct sr_ro
 	}
 	if (r->sample && r->pool)
 		put_vector(b, s, c, t->vector + (size_t)r->mask * (size_t)b->lim.width);
-	else if (r->sample)
+	else if (r->sample && !r->n_draft)
 		put_result(b, t, at, c, sample(b, s, c, r->first + r->n, r->mask), r->n_top);
 }
 

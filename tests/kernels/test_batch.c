@@ -16,7 +16,7 @@
 static const struct sr_limits limits = {
 	.masks = 4, .n_groups = 1,
 	.block_tokens = 16, .n_blocks = 8, .n_host_blocks = 2, .seq_blocks = 4, .slots = 3, .rows = 5,
-	.tokens = 70, .scores = 9, .cmds = 6, .words = 100, .copies = 7,
+	.tokens = 70, .scores = 9, .drafts = 3, .cmds = 6, .words = 100, .copies = 7,
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -31,8 +31,8 @@ static void arrays_of(const struct sr_batch *b, struct array out[7])
 	out[2] = (struct array){ (unsigned char *)b->word, 100 * sizeof(uint32_t) };
 	out[3] = (struct array){ (unsigned char *)b->row, 5 * sizeof(struct sr_row) };
 	out[4] = (struct array){ (unsigned char *)b->token, (70 + 5) * sizeof(int32_t) };
-	out[5] = (struct array){ (unsigned char *)b->result, (5 + 9) * sizeof(struct sr_result) };
-	out[6] = (struct array){ (unsigned char *)b->top, (5 + 9) * SR_TOP_MAX * sizeof(struct sr_top) };
+	out[5] = (struct array){ (unsigned char *)b->result, (5 + 9 + 6) * sizeof(struct sr_result) };
+	out[6] = (struct array){ (unsigned char *)b->top, (5 + 9 + 6) * SR_TOP_MAX * sizeof(struct sr_top) };
 }
 
 static void test_layout(void **state)
@@ -100,7 +100,7 @@ static void test_fits(void **state)
 	const struct { int32_t *n; int32_t most; const char *what; } counts[] = {
 		{ &b.n_copies, 7, "copies" }, { &b.n_cmds, 6, "commands" }, { &b.n_words, 100, "words" },
 		{ &b.n_rows, 5, "rows" }, { &b.n_tokens, 70, "tokens" }, { &b.n_ids, 75, "ids" },
-		{ &b.n_results, 14, "results" },
+		{ &b.n_results, 20, "results" },
 	};
 
 	(void)state;
@@ -234,6 +234,13 @@ static void test_rows(void **state)
 		{ "guided", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = 2 }, true },
 		{ "a pair of masks too many", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = 3 }, false },
 		{ "a pair of masks below", { .n = 1, .token = SR_LAST, .result = 13, .sample = 1, .mask = -1 }, false },
+		{ "guesses", { .n = 3, .token = 0, .result = 11, .sample = 1, .n_draft = 2 }, true },
+		{ "results of guesses past the batch", { .n = 3, .token = 0, .result = 12, .sample = 1, .n_draft = 2 }, false },
+		{ "nothing but guesses", { .n = 2, .token = 0, .sample = 1, .n_draft = 2 }, false },
+		{ "more guesses than a batch has", { .n = 5, .token = 0, .sample = 1, .n_draft = 4 }, false },
+		{ "guesses, but nothing is drawn", { .n = 3, .token = 0, .n_draft = 2 }, false },
+		{ "guesses and scores", { .n = 3, .token = 0, .sample = 1, .n_score = 1, .n_draft = 2 }, false },
+		{ "guesses and a mask", { .n = 3, .token = 0, .sample = 1, .mask = 1, .n_draft = 2 }, false },
 		{ "a mask, but nothing is drawn", { .n = 1, .token = SR_LAST, .mask = 1 }, false },
 	};
 	struct sr_batch b = { .n_ids = 75, .n_results = 14 };
@@ -269,13 +276,13 @@ static void test_picks(void **state)
 {
 	static const int32_t ids[] = { 90, 91, 92, 93, 94 };
 	static const struct { int n_score, sample, n_top, j; struct batch_pick want; } cases[] = {
-		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0, 7, 0 } },
-		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1, 7, 0 } },
-		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1, 0, 0 } },
-		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1, 0, 0 } },
-		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1, 7, 0 } },
-		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1, 0, 0 } }, /* the id that is given only to be scored */
-		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1, 7, 0 } },
+		{ 0, 1, 0, 0, { 102, 20, -1, 33, 2, 0, 0, 7, 0, 0 } },
+		{ 0, 1, 3, 0, { 102, 20, -1, 33, 2, 3, 1, 7, 0, 0 } },
+		{ 2, 0, 0, 0, { 100, 20, 92, 31, 2, 0, 1, 0, 0, 0 } },
+		{ 2, 0, 0, 1, { 101, 21, 93, 32, 2, 0, 1, 0, 0, 0 } },
+		{ 2, 1, 0, 2, { 102, 22, -1, 33, 2, 0, 1, 7, 0, 0 } },
+		{ 3, 0, 5, 2, { 102, 22, 94, 33, 2, 5, 1, 0, 0, 0 } }, /* the id that is given only to be scored */
+		{ 3, 1, 5, 3, { 102, 23, -1, 33, 2, 5, 1, 7, 0, 0 } },
 	};
 
 	(void)state;
@@ -287,6 +294,24 @@ static void test_picks(void **state)
 		assert_memory_equal(&got, &cases[i].want, sizeof(got));
 		assert_int_equal(row_results(&r), cases[i].n_score + cases[i].sample);
 		assert_int_equal(row_ids(&r), cases[i].n_score == 3 ? 4 : 3);
+	}
+}
+
+/* The same row, whose last two ids are guesses: three draws. */
+static void test_guesses(void **state)
+{
+	static const int32_t ids[] = { 90, 91, 92, 93, 94 };
+	static const struct batch_pick want[] = {
+		{ 100, 20, -1, 31, 2, 4, 1, 0, 0, 1 }, { 101, 21, -1, 32, 2, 4, 1, 0, 0, 2 }, { 102, 22, -1, 33, 2, 4, 1, 0, 0, 3 },
+	};
+	const struct sr_row r = { .slot = 2, .first = 30, .n = 3, .token = 1, .result = 20, .sample = 1, .n_top = 4, .n_draft = 2 };
+
+	(void)state;
+	assert_int_equal(row_results(&r), COUNT(want));
+	for (int j = 0; j < COUNT(want); j++) {
+		struct batch_pick got = row_pick(&r, ids, 100, j);
+
+		assert_memory_equal(&got, &want[j], sizeof(got));
 	}
 }
 
@@ -322,7 +347,7 @@ int main(void)
 		cmocka_unit_test(test_cut), cmocka_unit_test(test_layout), cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_fits), cmocka_unit_test(test_copies), cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_commands),
-		cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_picks),
+		cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_picks), cmocka_unit_test(test_guesses),
 		cmocka_unit_test(test_runs),
 	};
 
