@@ -92,12 +92,14 @@ struct request {
 /* Takes over an exchange and answers it, now or later. */
 void request_start(struct api *a, struct exchange *x, const struct dialect *d);
 void request_gone(void *owner);                             /* owner: a struct request */
-/* What the engine reports of a choice. */
+/* tokens.c: what the engine reports of a choice. */
 void request_token(void *choice_owner, const struct sr_token *t);
 void request_end(void *choice_owner, int finish, const struct sr_token *t);
 void request_handed(void *choice_owner, struct engine *to, uint64_t handle);
 
-/* request.c, for respond.c */
+/* request.c, for tokens.c and respond.c */
+extern const char request_too_many_scores[];
+bool request_scores_prompt(const struct request *r, const struct choice *c); /* does it bring its prompt's? */
 void request_drop_choices(struct request *r);               /* the engine has no more to do for it */
 void request_hold(struct request *r);
 void request_release(struct request *r);
