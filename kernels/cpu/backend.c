@@ -782,6 +782,21 @@ static void add_state_run(struct slice *s, struct slot *slot, int32_t first, int
 	slot->keep = -1;
 }
 
+static const int32_t *guesses_of(const struct sr_backend *b, const struct sr_row *r)
+{
+	return b->batch.token + r->token + r->n - r->n_draft;
+}
+
+static void settle_guesses(struct sr_backend *b)
+{
+	for (int32_t i = 0; b->lim.drafts && i < b->batch.n_rows; i++) {
+		const struct sr_row *r = &b->batch.row[i];
+
+		if (r->n_draft)
+			sample_settle(&b->slot[r->slot], guesses_of(b, r), r->n_draft, b->batch.result + r->result);
+	}
+}
+
 static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 {
 	struct slice *s = b->slice;
@@ -796,7 +811,7 @@ static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 
 		assert(batch_row_ok(&b->batch, &b->lim, r));
 		if (r->n_draft && !c->done)
-			guess_put(b, r);
+			sample_guesses(&b->slot[r->slot], guesses_of(b, r), r->n_draft);
 		if (b->lim.whole && n < left) /* it begins the next slice, with all its tokens */
 			break;
 		if (r->pool)
@@ -880,7 +895,7 @@ static void run_batch(struct sr_backend *b)
 		b->n_active = team_fit(b->team);
 		team_run_some(b->team, b->n_active, compute_slice, b);
 	}
-	guess_settle(b);
+	settle_guesses(b);
 	b->batch.int8_ops = (uint64_t)(2 * b->cost.int8_macs);
 	b->batch.float_ops = (uint64_t)(2 * b->cost.float_macs);
 	b->batch.bytes = (uint64_t)b->cost.bytes;

@@ -6,7 +6,6 @@
  *	recur.c     that of layers with a state
  *	weights.c   reads weights and packs them in the order in which threads stream them
  *	sample.c    from one row of logits to a token
- *	guess.c     rows with guesses
  *	team.c      threads and barriers
  *	memory.c    mappings, and how much memory is left
  *	roof.c      the least time a batch can take
@@ -233,10 +232,6 @@ size_t experts_tiles(const struct sr_backend *b, size_t T);
 void latent_norm(struct dev *d, enum place p, const struct weight *w, float eps, int T);
 void latent_heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T);
 void experts_weigh(struct dev *d, const struct weight *w, int T);
-
-/* guess.c.  Before a row with guesses is computed; after the batch. */
-void guess_put(struct sr_backend *b, const struct sr_row *r);
-void guess_settle(struct sr_backend *b);
 
 /* memory.c */
 /* Zeroed address space, aligned to 2 MiB, backed by pages when touched.  NULL: no memory. */

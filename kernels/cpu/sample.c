@@ -619,3 +619,24 @@ void sample_masked(struct sample_query *q, float *logits, const uint32_t *mask, 
 	mask_logits(logits, q->vocab, mask);
 	sample(q, scratch, result, top);
 }
+
+/* ---- rows with guesses ------------------------------------------------------------------------ */
+
+void sample_guesses(struct slot *s, const int32_t *guess, int32_t n)
+{
+	if (s->counted)
+		memcpy(s->history + s->n_history, guess, (size_t)n * sizeof(*guess));
+}
+
+void sample_settle(struct slot *s, const int32_t *guess, int32_t n, struct sr_result *drawn)
+{
+	int32_t right = 0;
+
+	while (right < n && drawn[right].id == guess[right])
+		right++;
+	for (int32_t k = right + 1; k <= n; k++)
+		drawn[k] = (struct sr_result){ .id = SR_UNDRAWN };
+	s->last = drawn[right].id;
+	for (int32_t k = 0; s->counted && k <= right; k++)
+		s->history[s->n_history++] = drawn[k].id;
+}

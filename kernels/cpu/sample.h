@@ -58,6 +58,12 @@ void sample(const struct sample_query *q, struct sample_scratch *scratch,
 void sample_masked(struct sample_query *q, float *logits, const uint32_t *mask, struct sample_scratch *scratch,
                    struct sr_result *result, struct sr_top *top);
 
+/* Of a row with n guesses (sr_row.n_draft).  Before it is computed: they go behind the history, because penalties and
+ * bad words of each draw look at those before it.  When all is drawn: the slot keeps the draws up to the first that
+ * differs from its guess; those behind it become SR_UNDRAWN. */
+void sample_guesses(struct slot *s, const int32_t *guess, int32_t n);
+void sample_settle(struct slot *s, const int32_t *guess, int32_t n, struct sr_result *drawn);
+
 /* [0, 1), 53 bits. */
 double sample_uniform(uint64_t seed, int32_t position);
 
