@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cpu.h"
@@ -45,6 +46,7 @@ struct toucher {
 
 #define LINE 64                 /* bytes of a cache line: where each piece of memory begins */
 #define PAGE 4096
+#define TOUCH_REST_NS 2000000
 #define LATENT_PARTS ((size_t)64 << 20)  /* bytes of sums by span of many heads with one KV head */
 
 static int32_t slice_tokens(const struct sr_backend *b)
@@ -405,17 +407,26 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 
 /* Fresh memory costs 0.1 to 2 ms a MiB under a hypervisor: seconds for a large pool.  So the start
  * does not wait for it.  A thread of idle priority faults the pool in block by block, from the end
- * that is used first; a request that comes sooner pays for its own pages.  Some seconds after the
- * start the resident size stays as it is. */
+ * that is used first; a request that comes sooner pays for its own pages.  It rests while a batch is
+ * computed: clearing pages takes memory's rate and, despite its priority, a core for milliseconds.  Some
+ * seconds after the start, without requests, the resident size stays as it is. */
+static void touch_rest(struct sr_backend *b)
+{
+	while (atomic_load(&b->state) == BATCH_LAUNCHED && !atomic_load(&b->toucher->stop))
+		nanosleep(&(struct timespec){ 0, TOUCH_REST_NS }, NULL);
+}
+
 static void *touch(void *arg)
 {
 	struct sr_backend *b = arg;
 	const size_t step = (size_t)2 << 20;
 
 	(void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){ 0 });
-	for (size_t at = 0; at < b->kv_size && !atomic_load(&b->toucher->stop); at += step)
+	for (size_t at = 0; at < b->kv_size && !atomic_load(&b->toucher->stop); at += step) {
+		touch_rest(b);
 		if (madvise(b->kv + at, b->kv_size - at < step ? b->kv_size - at : step, MADV_POPULATE_WRITE))
 			break; /* an older kernel: pages are faulted in when used */
+	}
 	return NULL;
 }
 
