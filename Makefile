@@ -41,7 +41,7 @@ endif
 below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
 
 GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c)
-KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/null/*.c kernels/ranks/*.c)
+KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/isa/*.c kernels/null/*.c kernels/ranks/*.c)
 MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
@@ -106,8 +106,8 @@ AVX2   := $(EXACT) -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
 objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))
 $(call objects,plain types): FLAGS := $(EXACT)
-$(call objects,lanes compact avx2 avx2_matmul avx2_attend): FLAGS := $(AVX2)
-$(call objects,avx512 avx512_matmul avx512_attend): FLAGS := $(AVX512)
+$(call objects,lanes compact isa/avx2 isa/avx2_matmul isa/avx2_attend): FLAGS := $(AVX2)
+$(call objects,isa/avx512 isa/avx512_matmul isa/avx512_attend): FLAGS := $(AVX512)
 
 define program
 $(BUILD)/$(1): $(patsubst %.c,$(BUILD)/%.o,$($(1)_SRC))
@@ -138,12 +138,11 @@ GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_figures   := $(FIGURES)
 GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
-GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick avx2 avx2_matmul avx2_attend \
-	avx512 avx512_matmul avx512_attend)
+GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick) $(wildcard kernels/cpu/isa/*.c)
 GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)
-GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c)
+GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c kernels/cpu/isa/*.c)
 GROUP_cuda      := $(GROUP_forward) kernels/cuda/xid.c
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
@@ -246,7 +245,7 @@ GPU_TESTS := test_emu test_cuda test_cuda_groups test_cuda_kinds test_cuda_exper
 	test_cuda_products test_cuda_hopper test_cuda_graph test_cuda_masks test_cuda_lt test_cuda_special
 GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
-	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c) tests/rig/drive.c tests/rig/tiny.c \
+	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c kernels/cpu/isa/*.c) tests/rig/drive.c tests/rig/tiny.c \
 	tests/cuda/truth.c)
 GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)
 GPU_STATIC := -cudart static -Xcompiler -static-libstdc++,-static-libgcc

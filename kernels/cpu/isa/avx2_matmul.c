@@ -11,8 +11,8 @@
  *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one step fits
  */
 #include "avx2.h"
-#include "compact.h"
-#include "lanes.h"
+#include "kernels/cpu/compact.h"
+#include "kernels/cpu/lanes.h"
 
 struct matmul_tile {
 	const uint8_t *w;             /* the column block */

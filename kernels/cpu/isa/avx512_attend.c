@@ -14,8 +14,8 @@
 
 #include "avx512.h"
 #include "kernels/backend.h"
-#include "kvblock.h"
-#include "types.h"
+#include "kernels/cpu/kvblock.h"
+#include "kernels/cpu/types.h"
 
 #define ROWS 8
 

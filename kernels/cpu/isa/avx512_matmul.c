@@ -9,8 +9,8 @@
  * 8 vpdpbusd, a mul and 1 (no minimum) or 2 fma: 8 of 11 slots are products.
  */
 #include "avx512.h"
-#include "compact.h"
-#include "lanes.h"
+#include "kernels/cpu/compact.h"
+#include "kernels/cpu/lanes.h"
 
 /* Where a tile reads and writes. */
 struct matmul_tile {

@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "kernels/backend.h"
-#include "kvblock.h"
-#include "lanes.h"
+#include "kernels/cpu/kvblock.h"
+#include "kernels/cpu/lanes.h"
 
 /* A machine without BF16 instructions: float weights multiply with f32. */
 static int form_vnni(int32_t type)

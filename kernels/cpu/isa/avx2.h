@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "kern.h"
+#include "kernels/cpu/kern.h"
 
 /* The tile functions take their shape as constant arguments.  They must be inlined, and loops over
  * the shape unrolled, so that the sums stay in registers. */

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#include "kvblock.h"
-#include "lanes.h"
+#include "kernels/cpu/kvblock.h"
+#include "kernels/cpu/lanes.h"
 
 static int form(int32_t type)
 {

@@ -8,7 +8,7 @@
 
 #include "avx2.h"
 #include "kernels/backend.h"
-#include "kvblock.h"
+#include "kernels/cpu/kvblock.h"
 
 #define ROWS AVX2_ROWS
 
