@@ -310,13 +310,8 @@ static int start(struct api *a, int index, char *err, size_t errlen)
 	}
 	ec.tenants = auth_needed(a->auth);
 	memcpy(ec.vocab_hash, sr_text_info(a->text)->vocab_hash, sizeof(ec.vocab_hash));
-	r = fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, &a->shared->fleet[a->number], index, err,
-	                 errlen);
-	if (!r && a->front == a && live_create(&a->live, a) < 0) {
-		snprintf(err, errlen, "--ui: there is no memory for the page.");
-		r = -ENOMEM;
-	}
-	return r;
+	return fleet_create(&a->fleet, a->io, a->workers, a->cfg, &ec, &a->shared->fleet[a->number], index, err,
+	                    errlen);
 }
 
 /* Each name that requests use must be one model's. */
@@ -364,6 +359,10 @@ int api_create(struct api **out, const struct api_config *c, struct io *io, char
 	quota_begin(&c->shared->quotas, c->index);
 	for (int i = 0; i < c->n_models && r >= 0; i++)
 		r = add_model(out, c, i, io, err, errlen);
+	if (r >= 0 && live_create(&(*out)->live, *out) < 0) {
+		snprintf(err, errlen, "--ui: there is no memory for the page.");
+		r = -ENOMEM;
+	}
 	if (r < 0) {
 		api_destroy(*out);
 		*out = NULL;

@@ -53,6 +53,20 @@ def chosen(p):
     check(p.post("/tokenize", {"model": "two", "prompt": "ab"})["max_model_len"] == 512, "/tokenize knows models")
 
 
+def shown(p):
+    """The page has all daemons of all models; a turn of a knob goes to the one that it names."""
+    for number, model in enumerate(("one", "two", "two")):
+        c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=20)
+        c.request("GET", f"/ui/live?replica={number}")
+        r = c.getresponse()
+        lines = (line[6:] for line in iter(r.readline, b"") if line.startswith(b"data: "))
+        hello, e = json.loads(next(lines)), json.loads(next(lines))
+        check(hello["daemons"] == ["one", "two, daemon 0", "two, daemon 1"], hello)
+        check(e["replica"] == number and e["model"].startswith(model), e)
+        c.close()
+    check(p.ask("GET", "/ui/live?replica=3")[0] == 404, "and no more")
+
+
 def refused(p, text, says, *args):
     path = os.path.join(p.dir, "wrong")
     with open(path, "w") as f:
@@ -71,6 +85,7 @@ with Programs() as p:
     p.serve("--device", "null", "--load-format", "dummy", "--models", models)
     served(p)
     chosen(p)
+    shown(p)
     refused(p, "", "there is no model in it")
     refused(p, f"a/b {p.dir}/m1\n", "line 1: a line begins with the model's instance")
     refused(p, f"a {p.dir}/m1\n\na {p.dir}/m2\n", "line 3: a is there twice")

@@ -105,6 +105,9 @@ class Viewer:
         self.c.close()
 
 
+MODEL_NAME = os.path.basename(MODEL).removesuffix(".gguf")
+
+
 def top(p):
     r = subprocess.run([os.path.join(BUILD, "slipring"), "top", "--json", "-i", "1"], env=p.env, capture_output=True, text=True,
                        timeout=30)
@@ -116,7 +119,7 @@ def figures(p):
     """What the page shows is what slipring top shows."""
     v = Viewer(p)
     hello = v.event()
-    check(v.r.status == 200 and hello == {"hello": True, "sees_clients": True, "turns_knobs": False, "replicas": 1}, f"{hello}")
+    check(v.r.status == 200 and hello == {"hello": True, "sees_clients": True, "turns_knobs": False, "daemons": [MODEL_NAME]}, f"{hello}")
     p.post("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 40, "ignore_eos": True})
     e = v.event()
     while not e["generated_tokens_per_s"]:
@@ -194,7 +197,7 @@ def operators(p, stop):
     check(p.ask("GET", "/ui/history")[0] == p.ask("GET", "/ui/live")[0] == 401, "figures need a key")
     for key, may in (("plain", False), ("marked", True)):
         v = Viewer(p, Authorization="Bearer " + key)
-        check(v.event() == {"hello": True, "sees_clients": may, "turns_knobs": may, "replicas": 1}, f"{key}")
+        check(v.event() == {"hello": True, "sees_clients": may, "turns_knobs": may, "daemons": [MODEL_NAME]}, f"{key}")
         check(bool(v.event()["client"]) == may, f"{key} sees clients")
         v.close()
         status = p.ask("POST", "/ui/knob", {"knob": "max-num-seqs", "value": "8"}, headers={"Authorization": "Bearer " + key})[0]

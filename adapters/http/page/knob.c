@@ -149,12 +149,12 @@ void knob_post(struct api *a, struct exchange *x)
 		api_problem(x, &p);
 		return;
 	}
-	if (replica < 0 || replica >= fleet_n(a->fleet) || calls >= CALLS_MAX) {
+	if (!live_replica(a->live, replica) || calls >= CALLS_MAX) {
 		refuse_all(x, calls >= CALLS_MAX ? 503 : 400, "BadRequestError", calls >= CALLS_MAX ?
 		           "Too many knobs are being turned." : "\"replica\" names no daemon.");
 		return;
 	}
-	fd = send_ask(fleet_replica(a->fleet, replica)->run_dir, k, value);
+	fd = send_ask(live_replica(a->live, replica)->run_dir, k, value);
 	c = fd < 0 ? NULL : calloc(1, sizeof(*c));
 	if (!c) {
 		if (fd >= 0)

@@ -1,6 +1,6 @@
 /* live.c - what the daemons do, for the pages that show it: one event a second, the same for all viewers.
  *
- * Each daemon of the fleet has a timer.  Once a second it reads the daemon's stats page and keeps a row of
+ * Each daemon of each model has a timer.  Once a second it reads the daemon's stats page and keeps a row of
  * the past (past.h).  If somebody looks, it makes one event of the view that slipring top shows.  So 16
  * viewers cost little more than one. */
 #include "page.h"
@@ -30,7 +30,8 @@ struct viewer {
 
 struct watched {                              /* one daemon */
 	struct live *live;
-	int index;                            /* in the fleet */
+	struct api *of;                       /* its model */
+	int index, replica;                   /* among all; in the model's fleet */
 	struct io_timer timer;
 	struct past past;
 	struct view *view;                    /* NULL while nobody looks */
@@ -45,6 +46,11 @@ struct live {
 };
 
 /* ---- one event a second ------------------------------------------------------------------- */
+
+static const struct replica *replica_of(const struct watched *w)
+{
+	return fleet_replica(w->of->fleet, w->replica);
+}
 
 static bool alive(const struct replica *r) { return r->page && r->page->epoch && engine_up(r->engine); }
 
@@ -116,7 +122,7 @@ static void tell_viewers(struct watched *w)
 
 static void look(struct watched *w)
 {
-	const struct replica *r = fleet_replica(w->live->api->fleet, w->index);
+	const struct replica *r = replica_of(w);
 
 	if (r->page && w->view)
 		stats_read_all(r->page);
@@ -189,14 +195,28 @@ static int refused(struct live *l, struct watched *w, struct problem *p)
 	return 0;
 }
 
+/* What a viewer calls the daemons: by their models, if there are several. */
+static void names(struct out *o, const struct live *l)
+{
+	char name[300];
+
+	for (int i = 0; i < l->n; i++) {
+		const struct watched *w = &l->watched[i];
+		const bool alone = fleet_n(w->of->fleet) == 1;
+
+		snprintf(name, sizeof(name), alone ? "%s" : "%s, daemon %d", w->of->name[0], w->replica);
+		out_str(o, i ? "," : "");
+		out_json_str(o, name);
+	}
+}
+
 void live_get(struct api *a, struct exchange *x)
 {
 	struct watched *w = watched_of(a->live, exchange_request(x));
 	const unsigned may = page_rights(a, x);
 	struct viewer *v = NULL;
 	struct problem p;
-	char hello[160];
-	int n;
+	struct out hello = { 0 };
 
 	if (refused(a->live, w, &p)) {
 		api_problem(x, &p);
@@ -207,7 +227,7 @@ void live_get(struct api *a, struct exchange *x)
 		return;
 	}
 	if (!w->view)
-		w->view = view_create(a->cfg->instance);
+		w->view = view_create(w->of->cfg->instance);
 	if (w->view)
 		v = calloc(1, sizeof(*v));
 	if (!v) {
@@ -223,10 +243,13 @@ void live_get(struct api *a, struct exchange *x)
 	asked_by(x, on_gone, v);
 	exchange_begin(x, 200, STREAM_TYPE, 
 	               "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\n");
-	n = snprintf(hello, sizeof(hello), "data: {\"hello\":true,\"sees_clients\":%s,\"turns_knobs\":%s,"
-	             "\"replicas\":%d}\n\n", may & PAGE_SEES_CLIENTS ? "true" : "false",
-	             may & PAGE_TURNS_KNOBS ? "true" : "false", a->live->n);
-	exchange_event(x, hello, (size_t)n);
+	out_fmt(&hello, "data: {\"hello\":true,\"sees_clients\":%s,\"turns_knobs\":%s,\"daemons\":[",
+	        may & PAGE_SEES_CLIENTS ? "true" : "false", may & PAGE_TURNS_KNOBS ? "true" : "false");
+	names(&hello, a->live);
+	out_str(&hello, "]}\n\n");
+	if (!hello.failed)
+		exchange_event(x, hello.p, hello.n);
+	out_free(&hello);
 }
 
 void live_past(struct api *a, struct exchange *x)
@@ -241,7 +264,7 @@ void live_past(struct api *a, struct exchange *x)
 		return;
 	}
 	out_str(&o, "{\"past\":");
-	past_json(&o, &w->past, fleet_replica(a->fleet, w->index)->page);
+	past_json(&o, &w->past, replica_of(w)->page);
 	out_str(&o, ",\"advice\":");
 	add_json(&o, judge_advice_json());
 	out_str(&o, "}");
@@ -257,21 +280,35 @@ void live_past(struct api *a, struct exchange *x)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+const struct replica *live_replica(const struct live *l, int i)
+{
+	return i < 0 || i >= l->n ? NULL : replica_of(&l->watched[i]);
+}
+
 int live_create(struct live **out, struct api *a)
 {
-	const int n = a->cfg->ui == UI_OFF ? 0 : fleet_n(a->fleet);
-	struct live *l = calloc(1, sizeof(*l) + (size_t)n * sizeof(l->watched[0]));
+	struct api *of = a;
+	struct live *l;
+	int n = 0;
 
-	*out = l;
+	for (const struct api *m = a; m; m = m->next)
+		n += a->cfg->ui == UI_OFF ? 0 : fleet_n(m->fleet);
+	*out = l = calloc(1, sizeof(*l) + (size_t)n * sizeof(l->watched[0]));
 	if (!l)
 		return -1;
 	l->api = a;
 	l->n = n;
-	for (int i = 0; i < n; i++) {         /* not all at one moment */
+	for (int i = 0, k = 0; i < n; i++, k++) { /* not all at one moment */
 		struct watched *w = &l->watched[i];
 
+		if (k == fleet_n(of->fleet)) {
+			of = of->next;
+			k = 0;
+		}
 		w->live = l;
+		w->of = of;
 		w->index = i;
+		w->replica = k;
 		w->timer = (struct io_timer){ .fn = on_second, .ctx = w };
 		io_timer_set(a->io, &w->timer, io_now() + SECOND / 2 + SECOND * (unsigned)i / (unsigned)n);
 	}

@@ -240,8 +240,8 @@ const live = (() => {
 					const e = JSON.parse(data);
 					if (!e.hello) { show(e); wait = 1000; continue; }
 					hello = e;
-					if (e.replicas > 1 && box.replica.options.length !== e.replicas) {
-						only(box.replica, Array.from({ length: e.replicas }, (_, i) => h("option", { value: i }, "daemon " + i)));
+					if (e.daemons.length > 1 && box.replica.options.length !== e.daemons.length) {
+						only(box.replica, e.daemons.map((name, i) => h("option", { value: i }, name)));
 						box.replica.hidden = false;
 					}
 				}

@@ -11,6 +11,7 @@
 struct api;
 struct exchange;
 struct live;
+struct replica;
 
 /* Is the page served on this connection?  With --ui local: on one from this machine. */
 bool page_shown(const struct api *a, const struct exchange *x);
@@ -23,7 +24,9 @@ unsigned page_rights(const struct api *a, struct exchange *x);
 void page_get(struct api *a, struct exchange *x);    /* the page itself */
 
 /* live.c */
-int  live_create(struct live **out, struct api *a);  /* 0, or -1: no memory */
+int  live_create(struct live **out, struct api *a);  /* a: the first of all models.  0, or -1: no memory */
+/* The daemon that the page calls number i, of all models; NULL: there is none. */
+const struct replica *live_replica(const struct live *l, int i);
 void live_drain(struct live *l);                     /* ends all streams */
 void live_destroy(struct live *l);
 void live_get(struct api *a, struct exchange *x);    /* what the daemon does, an event a second */

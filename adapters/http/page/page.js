@@ -42,7 +42,7 @@ addEventListener("hashchange", show);
 
 async function start() {
 	try {
-		talk.model((await (await ask("v1/models")).json()).data[0]);
+		talk.models((await (await ask("v1/models")).json()).data);
 		$("key").textContent = key.get() ? "Key ✓" : "Key";
 	} catch (e) {
 		$("state").textContent = e.status === 401 ? "a key is needed" : e.message;

@@ -370,10 +370,16 @@ const talk = (() => {
 				setting("tools", "tools", h("textarea", { rows: 3, spellcheck: false, placeholder: '[{"type": "function", "function": {..}}]' }), json("The list of tools"))));
 		main.append(h("div", { class: "talk" },
 			h("section", { class: "left" }, box.log, box.error, box.form,
-				h("div", { class: "bar" }, modes(), h("span", { class: "fill" }), box.again, h("button", { type: "button", onclick: clear }, "Clear"))),
+				h("div", { class: "bar" }, modes(), box.model = h("select", { "aria-label": "Model", hidden: true }), h("span", { class: "fill" }), box.again, h("button", { type: "button", onclick: clear }, "Clear"))),
 			h("aside", null, settings, h("section", { class: "card" }, h("h2", null, "This request"), box.truth, box.saw, box.copies, box.raw))), box.pop);
 		box.text.focus();
 		addEventListener("pointerdown", e => { if (!box.pop.hidden && !box.pop.contains(e.target) && !e.target.classList?.contains("token")) close_pop(); });
 	}
-	return { open, model: m => { model = m; } };
+	function models(all) {
+		model = all[0];
+		only(box.model, all.map(m => h("option", null, m.id)));
+		box.model.hidden = all.length < 2;
+		box.model.onchange = () => { model = all[box.model.selectedIndex]; };
+	}
+	return { open, models };
 })();
