@@ -18,7 +18,7 @@ alone="test_hostile e2e_hostile.py e2e_load.py e2e_bench.py e2e_tune.py"
 # One program: run.sh --one BUILD FILE.  Its lines go out in one piece, its counts to $tally.
 if [ "${1:-}" = --one ]; then
 	build=$2 file=$3 name=$(basename "$3")
-	out=$(mktemp)
+	out=$(mktemp) begun=$(date +%s)
 	trap 'rm -f "$out"' EXIT INT TERM
 	case $name in
 	tidy.sh) timeout -k 5 120 "$file" ;;
@@ -26,6 +26,8 @@ if [ "${1:-}" = --one ]; then
 	*) timeout -k 5 300 "$file" ;; # with sanitizers some take 50 on a quiet machine
 	esac >"$out" 2>&1 </dev/null
 	code=$?
+	took=$(($(date +%s) - begun))
+	[ "$took" -ge 5 ] && took=", $took s" || took=
 
 	# A program may run several groups of tests, each with its counts.
 	sum() { sed -n "$1" "$out" | awk '{n += $1} END {print n + 0}'; }
@@ -48,9 +50,9 @@ if [ "${1:-}" = --one ]; then
 			echo "$([ -n "$again" ] && echo failed once: || echo FAILED) $name (exit $code):"
 			{ head -n -60 "$out" | grep 'FAILED' | head -n 5; tail -n 60 "$out"; } | sed 's/^/    /'
 		elif [ "$s" -ne 0 ]; then
-			echo "ok $name: $p passed, $s skipped"
+			echo "ok $name: $p passed, $s skipped$took"
 		else
-			echo "ok $name: $p passed"
+			echo "ok $name: $p passed$took"
 		fi
 	)
 	printf '%s\n' "$lines"
