@@ -10,6 +10,7 @@
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
+#	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
@@ -414,6 +415,14 @@ STREAMS ?= 1000
 replicas: $(addprefix $(BUILD)/,$(PROGRAMS))
 	tests/e2e/replicas.py $(BUILD) $(STREAMS)
 
+# The same behind NVIDIA Dynamo, from PyPI (332 MB); `make test` has its worker with a stand-in.
+.PHONY: dynamo-test
+dynamo-test: $(addprefix $(BUILD)/,$(PROGRAMS) libslipring.so libslipring-text.so)
+	@test -x $(BUILD)/dynamo/venv/bin/pip || python3 -m venv $(BUILD)/dynamo/venv
+	@$(BUILD)/dynamo/venv/bin/pip install -q --no-deps -r docs/examples/dynamo/requirements.txt || \
+		echo "SKIP: ai-dynamo does not install here"
+	tests/e2e/dynamo.py $(BUILD) $(STREAMS)
+
 sim: $(BUILD)/tests/test_sim
 	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<
 
@@ -563,7 +572,7 @@ install: all
 		sed 's,/usr/bin/,$(PREFIX)/bin/,' $$u > $(DESTDIR)$(UNITDIR)/$${u#systemd/}; done
 	install -m 644 systemd/slipring.sysusers $(DESTDIR)$(SYSUSERS)/slipring.conf
 	install -m 644 systemd/slipring.tmpfiles $(DESTDIR)$(TMPFILES)/slipring.conf
-	install -m 644 adapters/python/slipring.py adapters/python/slipring_vllm.py $(DESTDIR)$(PYDIR)
+	install -m 644 $(patsubst %,adapters/python/%.py,slipring slipring_vllm slipring_dynamo) $(DESTDIR)$(PYDIR)
 	install -m 644 docs/man/*.1 $(DESTDIR)$(MANDIR)/man1
 	install -m 644 docs/man/*.8 $(DESTDIR)$(MANDIR)/man8
 	[ -e $(DESTDIR)/etc/slipring/slipring.yaml ] || install -m 644 systemd/slipring.yaml $(DESTDIR)/etc/slipring
