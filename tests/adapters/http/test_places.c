@@ -31,6 +31,17 @@ static int from(int host, const char *text)
 	return fd;
 }
 
+/* The same, and an answer has come: it is idle. */
+static int idle_from(int host)
+{
+	struct heard h = { 0 };
+	int fd = from(host, G "\r\n");
+
+	hear_text(&h, fd, "GET /json");
+	forget(&h);
+	return fd;
+}
+
 /* The order in which connections without a key are ended, whatever order they came in. */
 static void the_order(void **state)
 {
@@ -135,9 +146,10 @@ static void a_share_for_each_address(void **state)
 
 	(void)state;
 	rig_open(&cfg);
-	fd[0] = from(2, G "\r\n");
+	fd[0] = idle_from(2);
 	for (int i = 1; i < MOST; i++)
 		fd[i] = from(2, LATER);
+	UNTIL(app.n_held == MOST - 1);
 	fd[MOST] = from(2, LATER);             /* in place of the idle one */
 	UNTIL(ended(fd[0]));
 	assert_int_equal(server_connections(server), MOST);
@@ -146,9 +158,9 @@ static void a_share_for_each_address(void **state)
 	assert_int_equal(strncmp(h.p, "HTTP/1.1 503 ", 13), 0);
 	forget(&h);
 	for (int i = 0; i < 2; i++)
-		other[i] = from(3, G "\r\n");
+		other[i] = idle_from(3);
 	UNTIL(server_connections(server) == PLACES);
-	more = from(1, G "\r\n");              /* a third one takes the place idle longest */
+	more = idle_from(1);                   /* a third one takes the place idle longest */
 	UNTIL(ended(other[0]));
 	assert_true(!ended(other[1]) && !ended(more));
 	assert_int_equal(app.n_gone, 0);
@@ -158,9 +170,7 @@ static void a_share_for_each_address(void **state)
 	close(other[0]);
 	close(other[1]);
 	UNTIL(server_connections(server) == 0);
-	fd[0] = from(2, G "\r\n");             /* the place was given back */
-	hear_text(&h, fd[0], "GET /json");
-	forget(&h);
+	fd[0] = idle_from(2);                  /* the place was given back */
 	close(fd[0]);
 	rig_close();
 }
