@@ -34,6 +34,13 @@ int text_seal_pieces(struct sr_text *t, char *err, size_t errlen)
 	return t->bpe.glued ? 0 : pre_add(&t->pre, words, sizeof(words) - 1, false, false, err, errlen);
 }
 
+int text_seal_unigram(struct sr_text *t, char *err, size_t errlen)
+{
+	static const char words[] = " [^ ]*|[^ ]+";
+
+	return t->unigram.glued ? 0 : pre_add(&t->pre, words, sizeof(words) - 1, false, false, err, errlen);
+}
+
 /* A template that does not compile must not prevent completions: sr_text_chat reports the error. */
 static void compile_template(struct chat_template *c)
 {
@@ -94,6 +101,8 @@ void sr_text_close(struct sr_text *t)
 	added_free(&t->before);
 	added_free(&t->after);
 	bpe_free(&t->bpe);
+	unigram_free(&t->unigram);
+	charsmap_free(&t->charsmap);
 	vocab_free(&t->vocab);
 	if (t->tokens)
 		tokens_free(t->tokens);

@@ -11,7 +11,8 @@
 #include "core/models/gguf.h"
 #include "text.h"
 
-enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* of tokenizer.ggml.token_type */
+/* of tokenizer.ggml.token_type */
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
 
 static int32_t type_of(const struct gguf_value *v, uint64_t i)
 {
@@ -31,6 +32,27 @@ static const struct gguf_value *strings(const struct gguf *g, const char *key, c
 		return v;
 	snprintf(err, errlen, "%s: %s", key, v ? "must be an array of strings" : "it is missing");
 	return NULL;
+}
+
+/* A GGUF marks tokens that begin a word by U+2581; WordPiece marks the others, by ##. */
+static int set_word(struct vocab *v, int64_t id, struct gguf_string s, unsigned kind)
+{
+	const bool special = s.n > 2 && s.s[0] == '[' && s.s[s.n - 1] == ']';
+	char *name;
+	int rc;
+
+	if (s.n > 3 && !memcmp(s.s, "\xe2\x96\x81", 3))
+		return vocab_set(v, id, s.s + 3, s.n - 3, kind);
+	if (special || s.n > 1 << 20) /* older files have [unused1] as it is */
+		return vocab_set(v, id, s.s, s.n, kind);
+	name = malloc(s.n + 2);
+	if (!name)
+		return -ENOMEM;
+	memcpy(name, "##", 2);
+	memcpy(name + 2, s.s, s.n);
+	rc = vocab_set(v, id, name, s.n + 2, kind);
+	free(name);
+	return rc;
 }
 
 static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
@@ -53,7 +75,8 @@ static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_
 		unsigned kind = type == TYPE_CONTROL || type == TYPE_UNKNOWN ? VOCAB_ADDED | VOCAB_SPECIAL :
 		                type == TYPE_USER ? VOCAB_ADDED : 0;
 
-		rc = vocab_set(&t->vocab, (int64_t)i, s.s, s.n, kind);
+		rc = t->vocab.words && type != TYPE_CONTROL ? set_word(&t->vocab, (int64_t)i, s, kind)
+		                                            : vocab_set(&t->vocab, (int64_t)i, s.s, s.n, kind);
 		if (rc) {
 			snprintf(err, errlen, "tokenizer.ggml.tokens[%" PRIu64 "]: %s", i,
 			         rc == -ENOMEM ? "no memory" : "there are too many tokens, or this one is too long");
@@ -172,16 +195,54 @@ static void add_turn_ends(struct sr_text *t)
 	text_add_stop(t, call);
 }
 
+/* A bool; *out stays as it is where the file has none. */
+static int read_flag(const struct gguf *g, const char *key, bool *out, char *err, size_t errlen)
+{
+	if (gguf_bool(g, key, out) != -EINVAL)
+		return 0;
+	snprintf(err, errlen, "%s: must be a bool", key);
+	return -EINVAL;
+}
+
+/* WordPiece: [CLS] text [SEP], and the token of words that no tokens make. */
+static int read_word_ends(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+{
+	int32_t cls, sep, unknown;
+	bool first = true, last = true;
+
+	if (read_id(t, g, "tokenizer.ggml.cls_token_id", &cls, err, errlen) ||
+	    read_id(t, g, "tokenizer.ggml.seperator_token_id", &sep, err, errlen) ||
+	    read_id(t, g, "tokenizer.ggml.unknown_token_id", &unknown, err, errlen) ||
+	    read_flag(g, "tokenizer.ggml.add_bos_token", &first, err, errlen) ||
+	    read_flag(g, "tokenizer.ggml.add_sep_token", &last, err, errlen))
+		return -EINVAL;
+	cls = t->info.bos >= 0 ? t->info.bos : cls >= 0 ? cls : special_id(t, "[CLS]");
+	sep = sep >= 0 ? sep : special_id(t, "[SEP]");
+	t->wordpiece.unknown = unknown >= 0 ? unknown : special_id(t, "[UNK]");
+	if (t->wordpiece.unknown < 0 || (first && cls < 0) || (last && sep < 0)) {
+		snprintf(err, errlen, "tokenizer.ggml.unknown_token_id, cls_token_id, seperator_token_id: one is "
+		         "missing");
+		return -EINVAL;
+	}
+	if (first)
+		t->prefix[t->n_prefix++] = cls;
+	if (last)
+		t->suffix[t->n_suffix++] = sep;
+	return 0;
+}
+
 static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
 	static const char *const stops[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
-	bool add_bos = t->pre.add_bos, add_eos = false;
+	bool add_bos = t->pre.add_bos, add_eos = t->unigram.on;
 	int32_t id;
 	int rc;
 
 	if (read_id(t, g, "tokenizer.ggml.bos_token_id", &t->info.bos, err, errlen) ||
 	    read_id(t, g, "tokenizer.ggml.eos_token_id", &t->info.eos, err, errlen))
 		return -EINVAL;
+	if (t->vocab.words)
+		return read_word_ends(t, g, err, errlen);
 	text_add_stop(t, t->info.eos);
 	for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
 		if (read_id(t, g, stops[i], &id, err, errlen))
@@ -244,44 +305,146 @@ static int read_characters(struct sr_text *t, const struct gguf *g, bool llama, 
 	return 0;
 }
 
-static int read_kind(struct sr_text *t, const struct gguf *g, bool *scored, char *err, size_t errlen)
+/* bert: WordPiece.  Its words are cut as BertNormalizer and BertPreTokenizer do. */
+static int read_words(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
+	struct wordpiece *w = &t->wordpiece;
+
+	*w = (struct wordpiece){ .on = true, .clean = true, .chinese = true, .lower = true, .most = 100 };
+	if (read_flag(g, "tokenizer.ggml.normalizer.lowercase", &w->lower, err, errlen))
+		return -EINVAL;
+	w->strip = w->lower;
+	if (read_flag(g, "tokenizer.ggml.normalizer.strip_accents", &w->strip, err, errlen))
+		return -EINVAL;
+	t->vocab.words = t->strip = t->pre.add_bos = true;
+	snprintf(t->pre_name, sizeof(t->pre_name), "wordpiece");
+	return 0;
+}
+
+/* t5: unigrams. */
+static int read_unigrams(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+{
+	const struct gguf_value *map = gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+	bool space = false, merge = false, suffix = false;
+	int rc;
+
+	if (read_flag(g, "tokenizer.ggml.add_space_prefix", &space, err, errlen) ||
+	    read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", &merge, err, errlen) ||
+	    read_flag(g, "tokenizer.ggml.treat_whitespace_as_suffix", &suffix, err, errlen))
+		return -EINVAL;
+	if (suffix || (merge && !space)) {
+		snprintf(err, errlen, "tokenizer.ggml.%s is not supported with unigrams", suffix ?
+		         "treat_whitespace_as_suffix" : "remove_extra_whitespaces without add_space_prefix");
+		return -ENOTSUP;
+	}
+	t->vocab.characters = true;
+	t->white = merge ? WHITE_MERGED : WHITE_KEPT;
+	t->lead = space ? LEAD_ALWAYS : LEAD_NONE;
+	t->strip = space;
+	snprintf(t->pre_name, sizeof(t->pre_name), "unigram");
+	if (!map)
+		return 0;
+	rc = map->type == GGUF_ARRAY && (map->item == GGUF_U8 || map->item == GGUF_I8)
+	     ? charsmap_create(&t->charsmap, map->data, map->n) : -EINVAL;
+	if (rc)
+		snprintf(err, errlen, "tokenizer.ggml.precompiled_charsmap: %s", rc == -ENOMEM ? "no memory" :
+		         "must be an array of bytes, and hold a table of sentencepiece");
+	t->step[0] = STEP_CHARSMAP;
+	return rc;
+}
+
+enum gguf_kind { KIND_MERGES, KIND_SCORED, KIND_WORDS, KIND_UNIGRAMS };
+
+static int read_kind(struct sr_text *t, const struct gguf *g, enum gguf_kind *kind, char *err, size_t errlen)
+{
+	static const struct { const char *name; enum gguf_kind kind; } known[] = {
+		{ "gpt2", KIND_MERGES }, { "gemma4", KIND_MERGES }, { "llama", KIND_SCORED }, { "bert", KIND_WORDS },
+		{ "t5", KIND_UNIGRAMS },
+	};
 	struct gguf_string model;
 
 	if (gguf_str(g, "tokenizer.ggml.model", &model)) {
 		snprintf(err, errlen, "tokenizer.ggml.model: missing");
 		return -EINVAL;
 	}
-	*scored = model.n == 5 && !memcmp(model.s, "llama", 5);
-	if (*scored || (model.n == 6 && !memcmp(model.s, "gemma4", 6)))
-		return read_characters(t, g, *scored, err, errlen);
-	if (model.n == 4 && !memcmp(model.s, "gpt2", 4))
-		return read_byte_level(t, g, err, errlen);
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (model.n != strlen(known[i].name) || memcmp(model.s, known[i].name, model.n))
+			continue;
+		*kind = known[i].kind;
+		if (*kind == KIND_WORDS)
+			return read_words(t, g, err, errlen);
+		if (*kind == KIND_UNIGRAMS)
+			return read_unigrams(t, g, err, errlen);
+		return i == 0 ? read_byte_level(t, g, err, errlen)
+		              : read_characters(t, g, *kind == KIND_SCORED, err, errlen);
+	}
 	snprintf(err, errlen, "tokenizer.ggml.model '%.*s' is not supported: it must be gpt2 (byte-level BPE), "
-	                      "llama (SentencePiece BPE) or gemma4", model.n > 40 ? 40 : (int)model.n, model.s);
+	         "llama (SentencePiece BPE), gemma4, bert (WordPiece) or t5 (unigrams)",
+	         model.n > 40 ? 40 : (int)model.n, model.s);
 	return -ENOTSUP;
 }
 
-static int read_scores(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+/* tokenizer.ggml.scores as malloc'ed floats, because the file's are unaligned. */
+static int read_floats(const struct sr_text *t, const struct gguf *g, float **out, char *err, size_t errlen)
 {
 	const struct gguf_value *v = gguf_find(g, "tokenizer.ggml.scores");
-	float *score;
-	int rc;
 
 	if (!v || v->type != GGUF_ARRAY || v->item != GGUF_F32 || v->n != (uint64_t)t->vocab.n) {
 		snprintf(err, errlen, "tokenizer.ggml.scores: must be an array of %d float32, one for each token",
 		         t->vocab.n);
 		return -EINVAL;
 	}
-	score = malloc(v->bytes);    /* a copy, because the file's are unaligned */
-	if (score)
-		memcpy(score, v->data, v->bytes);
-	rc = score ? bpe_create_scored(&t->bpe, &t->vocab, score) : -ENOMEM;
+	*out = malloc(v->bytes + 1);
+	if (*out)
+		memcpy(*out, v->data, v->bytes);
+	else
+		snprintf(err, errlen, "tokenizer.ggml.scores: no memory");
+	return *out ? 0 : -ENOMEM;
+}
+
+static int read_scores(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+{
+	float *score;
+	int rc = read_floats(t, g, &score, err, errlen);
+
+	if (rc)
+		return rc;
+	rc = bpe_create_scored(&t->bpe, &t->vocab, score);
 	free(score);
 	if (rc)
 		snprintf(err, errlen, "tokenizer.ggml.scores: %s", rc == -ENOMEM ? "no memory for the merges" :
 		         "a score is not a number, or a token is longer than 256 bytes");
 	return rc;
+}
+
+/* Of unigrams: those of control tokens and unused ones say nothing of what is unknown. */
+static int read_unigram_scores(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
+{
+	const struct gguf_value *types = gguf_find(g, "tokenizer.ggml.token_type");
+	double *score = NULL, least = 0;
+	bool any = false;
+	float *stored;
+	int32_t unknown;
+	int rc = read_id(t, g, "tokenizer.ggml.unknown_token_id", &unknown, err, errlen);
+
+	if (!rc)
+		rc = read_floats(t, g, &stored, err, errlen);
+	if (rc)
+		return rc;
+	score = malloc(((size_t)t->vocab.n + 1) * sizeof(*score));
+	for (int32_t i = 0; score && i < t->vocab.n; i++) {
+		score[i] = (double)stored[i];
+		if (type_of(types, (uint64_t)i) != TYPE_NORMAL)
+			continue;
+		least = !any || score[i] < least ? score[i] : least;
+		any = true;
+	}
+	free(stored);
+	rc = score ? unigram_create(&t->unigram, &t->vocab, score, least, unknown < 0 ? 2 : unknown) : -ENOMEM;
+	if (rc)
+		snprintf(err, errlen, "tokenizer.ggml.scores: %s", rc == -ENOMEM ? "no memory" : "a score is not a "
+		         "number, a token is longer than 256 bytes, or the unknown token is missing");
+	return rc ? rc : text_seal_unigram(t, err, errlen);
 }
 
 static int read_template(struct chat_template *c, const struct gguf *g, const char *key)
@@ -296,14 +459,16 @@ static int read_template(struct chat_template *c, const struct gguf *g, const ch
 
 static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
-	bool scored = false;
-	int rc = read_kind(t, g, &scored, err, errlen);
+	enum gguf_kind kind = KIND_MERGES;
+	int rc = read_kind(t, g, &kind, err, errlen);
 
 	if (!rc)
 		rc = read_tokens(t, g, err, errlen);
-	if (!rc)
-		rc = scored ? read_scores(t, g, err, errlen) : read_merges(t, g, err, errlen);
-	if (!rc && t->vocab.characters)
+	if (!rc && kind == KIND_UNIGRAMS)
+		rc = read_unigram_scores(t, g, err, errlen);
+	else if (!rc && kind != KIND_WORDS)
+		rc = kind == KIND_SCORED ? read_scores(t, g, err, errlen) : read_merges(t, g, err, errlen);
+	if (!rc && t->vocab.characters && kind != KIND_UNIGRAMS)
 		rc = text_seal_pieces(t, err, errlen);
 	if (!rc)
 		rc = read_ends(t, g, err, errlen);

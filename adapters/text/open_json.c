@@ -12,26 +12,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "text.h"
+#include "open_json.h"
 
 #define FILE_MAX (64 << 20)
 
-struct json_reader {
-	struct sr_text *t;
-	const char *dir;
-	char *err;
-	size_t errlen;
-};
-
-static int reject_file(const struct json_reader *j, int rc, const char *file, const char *what,
-                       const char *name)
+int reject_file(const struct json_reader *j, int rc, const char *file, const char *what, const char *name)
 {
 	snprintf(j->err, j->errlen, "%s/%s: %s%s%.80s%s", j->dir, file, what, name ? " '" : "", name ? name : "",
 	         name ? rc == -ENOTSUP ? "' is not supported" : "'" : "");
 	return rc;
 }
-
-#define TOKENIZER "tokenizer.json"
 
 /* Load a file of the directory.  1 and its JSON object; 0: there is no such file; or an error. */
 static int load_file(const struct json_reader *j, const char *file, size_t flags, json_t **out)
@@ -56,26 +46,7 @@ static int load_file(const struct json_reader *j, const char *file, size_t flags
 	return reject_file(j, -EINVAL, file, "must be a JSON object", NULL);
 }
 
-static const char *type_name_of(const json_t *j)
-{
-	const char *s = json_string_value(json_object_get(j, "type"));
-
-	return s ? s : "(none)";
-}
-
-static bool is_true(const json_t *j, const char *key)
-{
-	return json_is_true(json_object_get(j, key));
-}
-
 /* ---- tokenizer.json ------------------------------------------------------------------------- */
-
-static bool is_text(const json_t *v, const char *want)
-{
-	return json_is_string(v) && !strcmp(json_string_value(v), want);
-}
-
-#define SPACE_MARK "\xe2\x96\x81"    /* U+2581, SentencePiece's space */
 
 /* One normalizer: NFC; or of SentencePiece "Replace" and "Prepend". */
 static int read_normal_form(const struct json_reader *j, const json_t *n)
@@ -113,7 +84,7 @@ static int read_normalizer(const struct json_reader *j, const json_t *n)
 }
 
 /* SentencePiece as one pre-tokenizer: replaces spaces, puts one before the text, may cut at each. */
-static int read_metaspace(const struct json_reader *j, const json_t *p)
+int read_metaspace(const struct json_reader *j, const json_t *p)
 {
 	const json_t *scheme = json_object_get(p, "prepend_scheme");
 	const char *when = json_is_string(scheme) ? json_string_value(scheme) :
@@ -235,22 +206,41 @@ static int read_pre(const struct json_reader *j, const json_t *p, bool *byte_lev
 	return rc ? reject_file(j, rc, TOKENIZER, why, NULL) : 0;
 }
 
-static int read_vocab(const struct json_reader *j, const json_t *model, const json_t *added)
+/* model.vocab: {token: id}; of unigrams [[token, score] of id 0, ..]. */
+static int read_entries(const struct json_reader *j, json_t *vocab)
 {
-	json_t *vocab = json_object_get(model, "vocab"), *item;
+	static const char none[] = "model.vocab: there is no memory, or no id of its own, for";
 	struct vocab *v = &j->t->vocab;
 	const char *key;
+	json_t *item;
 	size_t i, n;
-	int rc;
 
-	if (!json_is_object(vocab))
-		return reject_file(j, -EINVAL, TOKENIZER, "model.vocab is not an object", NULL);
 	json_object_keylen_foreach(vocab, key, n, item) {
-		rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
+		int rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
+
 		if (rc)
-			return reject_file(j, rc, TOKENIZER, "model.vocab: there is no memory, or no id of its own, "
-			                                     "for", key);
+			return reject_file(j, rc, TOKENIZER, none, key);
 	}
+	json_array_foreach(vocab, i, item) {
+		const json_t *s = json_array_get(item, 0);
+		int rc = json_is_string(s) ? vocab_set(v, (int64_t)i, json_string_value(s), json_string_length(s), 0)
+		                           : -EINVAL;
+
+		if (rc)
+			return reject_file(j, rc, TOKENIZER, none, json_string_value(s));
+	}
+	return 0;
+}
+
+static int read_vocab(const struct json_reader *j, const json_t *model, const json_t *added)
+{
+	struct vocab *v = &j->t->vocab;
+	json_t *item;
+	size_t i;
+	int rc = read_entries(j, json_object_get(model, "vocab"));
+
+	if (rc)
+		return rc;
 	json_array_foreach(added, i, item) {
 		const json_t *id = json_object_get(item, "id"), *s = json_object_get(item, "content");
 
@@ -268,7 +258,7 @@ static int read_vocab(const struct json_reader *j, const json_t *model, const js
 	return rc ? reject_file(j, rc, TOKENIZER, "no memory", NULL) : 0;
 }
 
-static int read_added_tokens(const struct json_reader *j, const json_t *added)
+static int read_added_tokens(const struct json_reader *j, const json_t *added, bool unigrams)
 {
 	const struct vocab *v = &j->t->vocab;
 	json_t *item;
@@ -280,13 +270,26 @@ static int read_added_tokens(const struct json_reader *j, const json_t *added)
 		                         is_true(item, "special"), is_true(item, "lstrip"), is_true(item, "rstrip") };
 
 		/* its content would be normalized, too, and begin with a space */
-		if (is_true(item, "normalized") && j->t->lead == LEAD_ALWAYS)
+		if (is_true(item, "normalized") && j->t->lead == LEAD_ALWAYS && !unigrams)
 			return reject_file(j, -ENOTSUP, TOKENIZER, "beside normalizer Prepend, added_tokens with",
 			                   "normalized");
 		if (added_put(is_true(item, "normalized") ? &j->t->after : &j->t->before, &a))
 			return reject_file(j, -ENOMEM, TOKENIZER, "no memory", NULL);
 	}
 	return 0;
+}
+
+int read_json_tokens(const struct json_reader *j, const json_t *root, bool unigrams)
+{
+	const json_t *added = json_object_get(root, "added_tokens"), *model = json_object_get(root, "model");
+	const json_t *vocab = json_object_get(model, "vocab");
+	int rc;
+
+	if (unigrams ? !json_is_array(vocab) : !json_is_object(vocab))
+		return reject_file(j, -EINVAL, TOKENIZER, unigrams ? "model.vocab is not an array"
+		                                                   : "model.vocab is not an object", NULL);
+	rc = read_vocab(j, model, added);
+	return rc ? rc : read_added_tokens(j, added, unigrams);
 }
 
 static int read_merge_list(const struct json_reader *j, const json_t *model)
@@ -324,8 +327,9 @@ static int read_merge_list(const struct json_reader *j, const json_t *model)
 	return 0;
 }
 
-static int read_model(const struct json_reader *j, const json_t *model, const json_t *added)
+static int read_model(const struct json_reader *j, const json_t *root)
 {
+	const json_t *model = json_object_get(root, "model");
 	static const char *const must_be_empty[] = { "dropout", "continuing_subword_prefix",
 	                                             "end_of_word_suffix" };
 	char why[200];
@@ -345,9 +349,7 @@ static int read_model(const struct json_reader *j, const json_t *model, const js
 	if (is_true(model, "byte_fallback") != j->t->vocab.characters)
 		return reject_file(j, -ENOTSUP, TOKENIZER, "byte_fallback is only known with SentencePiece's "
 		                                           "spaces, and needed there; model", type_name_of(model));
-	rc = read_vocab(j, model, added);
-	if (!rc)
-		rc = read_added_tokens(j, added);
+	rc = read_json_tokens(j, root, false);
 	if (!rc)
 		rc = read_merge_list(j, model);
 	if (!rc && j->t->vocab.characters && text_seal_pieces(j->t, why, sizeof(why)))
@@ -380,9 +382,7 @@ static int read_wordpiece(const struct json_reader *j, const json_t *root)
 	if (w->most < 1 || w->most > WORDPIECE_MOST)
 		return reject_file(j, -ENOTSUP, TOKENIZER, "max_input_chars_per_word must be 1 to 200", NULL);
 	t->vocab.words = t->strip = true;
-	rc = read_vocab(j, model, json_object_get(root, "added_tokens"));
-	if (!rc)
-		rc = read_added_tokens(j, json_object_get(root, "added_tokens"));
+	rc = read_json_tokens(j, root, false);
 	if (rc)
 		return rc;
 	w->unknown = json_is_string(unknown) ? vocab_by_spelling(&t->vocab, json_string_value(unknown),
@@ -390,7 +390,7 @@ static int read_wordpiece(const struct json_reader *j, const json_t *root)
 	return w->unknown >= 0 ? 0 : reject_file(j, -EINVAL, TOKENIZER, "model.unk_token is no token", NULL);
 }
 
-/* BertProcessing: {"cls": [name, id], "sep": [name, id]}. */
+/* BertProcessing, and RobertaProcessing for a single text: {"cls": [name, id], "sep": [name, id]}. */
 static int read_bert_post(const struct json_reader *j, const json_t *p)
 {
 	const json_t *first = json_array_get(json_object_get(p, "cls"), 1);
@@ -400,9 +400,9 @@ static int read_bert_post(const struct json_reader *j, const json_t *p)
 
 	if (!json_is_integer(first) || !json_is_integer(last))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "without ids in cls and sep, post_processor",
-		                   "BertProcessing");
+		                   type_name_of(p));
 	if (cls < 0 || cls >= t->info.vocab || sep < 0 || sep >= t->info.vocab || t->n_prefix || t->n_suffix)
-		return reject_file(j, -EINVAL, TOKENIZER, "BertProcessing: an id does not exist", NULL);
+		return reject_file(j, -EINVAL, TOKENIZER, "post_processor: cls or sep is no id", NULL);
 	t->prefix[t->n_prefix++] = (int32_t)cls;
 	t->suffix[t->n_suffix++] = (int32_t)sep;
 	return 0;
@@ -428,7 +428,7 @@ static int read_post(const struct json_reader *j, const json_t *p)
 		}
 		return 0;
 	}
-	if (!strcmp(type_name_of(p), "BertProcessing"))
+	if (!strcmp(type_name_of(p), "BertProcessing") || !strcmp(type_name_of(p), "RobertaProcessing"))
 		return read_bert_post(j, p);
 	if (strcmp(type_name_of(p), "TemplateProcessing"))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "post_processor", type_name_of(p));
@@ -478,6 +478,10 @@ static int read_tokenizer(const struct json_reader *j, const json_t *root)
 		rc = read_wordpiece(j, root);
 		return rc ? rc : read_post(j, json_object_get(root, "post_processor"));
 	}
+	if (!strcmp(type_name_of(json_object_get(root, "model")), "Unigram")) {
+		rc = read_unigram(j, root);
+		return rc ? rc : read_post(j, json_object_get(root, "post_processor"));
+	}
 	rc = read_normalizer(j, json_object_get(root, "normalizer"));
 	if (rc)
 		return rc;
@@ -489,7 +493,7 @@ static int read_tokenizer(const struct json_reader *j, const json_t *root)
 		rc = read_byte_level(j, pre, decoder);
 	}
 	if (!rc)
-		rc = read_model(j, json_object_get(root, "model"), json_object_get(root, "added_tokens"));
+		rc = read_model(j, root);
 	if (!rc)
 		rc = read_post(j, json_object_get(root, "post_processor"));
 	return rc;

@@ -9,6 +9,8 @@
 #include "slipring-text.h"
 #include "adapters/text/guide/trie.h"
 #include "adapters/text/template/template.h"
+#include "adapters/text/unicode/charsmap.h"
+#include "unigram.h"
 #include "vocab.h"
 #include "wordpiece.h"
 
@@ -25,11 +27,24 @@ struct chat_template {
 /* SentencePiece: is a space put before text?  Where nothing precedes it, or only added tokens. */
 enum text_lead { LEAD_NONE, LEAD_ALWAYS, LEAD_UNLESS_SPACE /* that it begins with */ };
 
+/* What becomes of white space before SentencePiece's spaces are put: nothing; it only parts words, each of
+ * which begins with a space; or so do runs of spaces, in llama.cpp's way (U+2581 in a text is no space). */
+enum text_white { WHITE_KEPT, WHITE_PARTS, WHITE_MERGED };
+
+/* Steps of a normal form, in order. */
+enum text_step { STEP_CHARSMAP = 1, STEP_STRIP_LEFT, STEP_STRIP_RIGHT,
+                 STEP_RUNS, STEP_RUNS_MARKED };  /* runs of two spaces and more become one space; U+2581 */
+enum { STEPS_MAX = 4 };
+
 struct sr_text {
 	struct sr_text_info info;
 	struct vocab vocab;
 	struct bpe bpe;
 	struct wordpiece wordpiece;
+	struct unigram unigram;
+	struct charsmap charsmap;
+	enum text_step step[STEPS_MAX];  /* with unigrams: before anything else; 0 ends them */
+	enum text_white white;
 	struct pre pre;
 	bool nfc;
 	enum text_lead lead;
@@ -56,6 +71,9 @@ int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen);
 /* Set up the pieces of a SentencePiece vocabulary, after its merges: as large as is exact.  0, -EINVAL: a
  * byte has no token. */
 int text_seal_pieces(struct sr_text *t, char *err, size_t errlen);
+
+/* Cut at spaces before unigrams are looked for, where that changes nothing.  0 or -errno. */
+int text_seal_unigram(struct sr_text *t, char *err, size_t errlen);
 
 /* Add one id to those that end an answer; ignores -1, repeated ids, and ids past the 8th. */
 void text_add_stop(struct sr_text *t, int32_t id);

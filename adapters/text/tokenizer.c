@@ -1,4 +1,4 @@
-/* tokenizer.c - text to ids: added tokens first, then the normal form, pieces, merges. */
+/* tokenizer.c - text to ids: added tokens first, then the normal form, pieces, merges or unigrams. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ static int over_limit(const struct encoder *e)
 static int one_piece(void *arg, const char *s, size_t n)
 {
 	struct encoder *e = arg;
-	int rc = bpe_encode(&e->t->bpe, s, n, &e->out);
+	int rc = e->t->unigram.on ? unigram_encode(&e->t->unigram, &e->t->vocab, s, n, &e->out)
+	                          : bpe_encode(&e->t->bpe, s, n, &e->out);
 
 	return rc ? rc : over_limit(e);
 }
@@ -75,6 +76,135 @@ static int spaced(const struct encoder *e, bool first, const char **s, size_t *n
 	return 0;
 }
 
+/* WHITE_PARTS, WHITE_MERGED: words with a space before each.  *s becomes malloc'ed text. */
+static int parted(const struct encoder *e, const char **s, size_t *n)
+{
+	const bool merged = e->t->white == WHITE_MERGED;
+	char *out = malloc(*n * 2 + 1);      /* a space for each byte, if each is a word */
+	bool inside = false;
+	size_t len = 0;
+	uint32_t cp;
+
+	if (!out)
+		return -ENOMEM;
+	for (size_t i = 0, k; i < *n; i += k) {
+		k = utf8_next(*s + i, *n - i, &cp);
+		if (merged ? cp == ' ' : utf8_space(cp)) {
+			inside = false;
+			continue;
+		}
+		if (!inside && (merged || (e->t->lead != LEAD_NONE && cp != 0x2581)))
+			out[len++] = ' ';
+		inside = true;
+		len += vocab_spaces(*s + i, k, out + len);
+	}
+	*s = out;
+	*n = len;
+	return 0;
+}
+
+/* Text between added tokens, in its normal form. */
+static int unigrams(struct encoder *e, const char *s, size_t n)
+{
+	const char *text = s;
+	int rc;
+
+	if (!n)
+		return 0;
+	rc = e->t->white == WHITE_KEPT ? spaced(e, s == e->begin, &text, &n) : parted(e, &text, &n);
+	if (rc)
+		return rc;
+	rc = encode_plain(e, text, n);
+	free((char *)text);
+	return rc;
+}
+
+/* Each run of two spaces and more becomes U+2581.  NULL: no memory. */
+static char *mark_runs(const char *s, size_t *n)
+{
+	char *out = malloc(*n + *n / 2 + 1);
+	size_t k = 0;
+
+	for (size_t i = 0, run; out && i < *n; i += run) {
+		for (run = 0; i + run < *n && s[i + run] == ' '; run++)
+			;
+		if (run >= 2) {
+			memcpy(out + k, "\xe2\x96\x81", 3);
+			k += 3;
+		} else {
+			run = 1;
+			out[k++] = s[i];
+		}
+	}
+	*n = k;
+	return out;
+}
+
+/* One step of a normal form, in place. */
+static size_t step_in_place(enum text_step step, const char **text, char *s, size_t n)
+{
+	size_t k = 0, last = 0;
+	uint32_t cp;
+
+	if (step == STEP_RUNS) {
+		for (size_t i = 0; i < n; i++)
+			if (s[i] != ' ' || !i || s[i - 1] != ' ')
+				s[k++] = s[i];
+		return k;
+	}
+	for (size_t i = 0; i < n; ) {
+		size_t from = i;
+
+		i += utf8_next(s + i, n - i, &cp);
+		if (utf8_space(cp))
+			continue;
+		if (!last)
+			k = from;                /* where the text begins without its spaces */
+		last = i;
+	}
+	if (step == STEP_STRIP_RIGHT)
+		return last;
+	k = last ? k : n;
+	*text += k;
+	return n - k;
+}
+
+static int with_steps(struct encoder *e, const char *s, size_t n)
+{
+	const bool first = s == e->begin;
+	char *held = NULL;
+	const char *text;
+	int rc = 0;
+
+	if (e->t->step[0] == STEP_CHARSMAP) {
+		rc = charsmap_apply(&e->t->charsmap, s, n, &held, &n);
+	} else {
+		held = malloc(n + 1);
+		if (held)
+			memcpy(held, s, n);
+		rc = held ? 0 : -ENOMEM;
+	}
+	if (rc)
+		return rc;
+	text = held;
+	for (int i = 0; i < STEPS_MAX && e->t->step[i]; i++) {
+		if (e->t->step[i] == STEP_RUNS_MARKED) {
+			char *marked = mark_runs(text, &n);
+
+			free(held);
+			text = held = marked;
+			if (!held)
+				return -ENOMEM;
+		} else if (e->t->step[i] != STEP_CHARSMAP) {
+			n = step_in_place(e->t->step[i], &text, held + (text - held), n);
+		}
+	}
+	e->begin = first ? text : NULL;  /* of what is normalized now; later parts are not the first */
+	rc = around(e, &e->t->after, text, n, unigrams);
+	free(held);
+	return rc;
+}
+
 static int normalized(struct encoder *e, const char *s, size_t n)
 {
 	bool first = s == e->begin;
@@ -86,6 +216,8 @@ static int normalized(struct encoder *e, const char *s, size_t n)
 		return 0;
 	if (e->t->wordpiece.on) /* more ids than the limit: OVER */
 		return wordpiece_encode(&e->t->wordpiece, &e->t->vocab, s, n, &e->out);
+	if (e->t->unigram.on)
+		return with_steps(e, s, n);
 	if (e->t->nfc) {
 		rc = normalize_nfc(s, n, &nfc, &n);
 		if (rc)

@@ -445,7 +445,7 @@ static void refusals(void **state)
 		{ { "llama", "llama", 0, -1, -1, BYTES + 10, NULL }, -EINVAL, "has no token <0x0A>" },
 		{ { "llama", "llama", 0, -1, -1, -1, "yes" }, -EINVAL, "add_space_prefix: must be a bool" },
 		{ { "gemma4", "llama", 0, -1, -1, -1, NULL }, -EINVAL, "tokenizer.ggml.merges: it is missing" },
-		{ { "bert", "llama", 0, -1, -1, -1, NULL }, -ENOTSUP, "'bert' is not supported: it must be gpt2" },
+		{ { "rwkv", "llama", 0, -1, -1, -1, NULL }, -ENOTSUP, "'rwkv' is not supported: it must be gpt2" },
 	};
 	static const struct { const char *key, *value, *say; } parts[] = {
 		{ "model.byte_fallback", "false", "byte_fallback" },

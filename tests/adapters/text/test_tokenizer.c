@@ -314,7 +314,7 @@ static void refusals(void **state)
 		  SPLIT ", " SPLIT ", " SPLIT ", " SPLIT ", {\"type\": \"ByteLevel\", \"use_regex\": false}]}", "more than", -ENOTSUP },
 		{ "decoder", "{\"type\": \"WordPiece\"}", "WordPiece", -ENOTSUP },
 		{ "post_processor", "{\"type\": \"BertProcessing\"}", "BertProcessing", -ENOTSUP },
-		{ "model.type", "\"Unigram\"", "Unigram", -ENOTSUP },
+		{ "model.type", "\"WordLevel\"", "WordLevel", -ENOTSUP },
 		{ "model.byte_fallback", "true", "byte_fallback", -ENOTSUP },
 		{ "model.dropout", "0.1", "dropout", -ENOTSUP },
 		{ "model.merges", "[\"a nope\"]", "merges[0]", -EINVAL },
