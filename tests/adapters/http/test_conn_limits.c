@@ -50,7 +50,7 @@ static void test_deadlines(void **state)
 /* A client does not read a large answer, or does not close after one.  Both are ended. */
 static void test_stalled(void **state)
 {
-	const struct server_config cfg = { .send_ns = 60 * MS, .linger_ns = 60 * MS };
+	const struct server_config cfg = { .send_ns = 500 * MS, .linger_ns = 500 * MS };
 	char buf[1024];
 	int fd[2];
 
