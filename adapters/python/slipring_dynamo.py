@@ -82,7 +82,7 @@ class _Stream(_Task):
     """An answer under way: what has come and was not yet handed on."""
 
     def __init__(self, worker, ids, params, answered=()):
-        self.news = asyncio.Event()
+        self.news, self.last = asyncio.Event(), 0
         super().__init__(worker, ids, params, CompletionOutput(0), params.structured_outputs and
                          params.structured_outputs.guide())
         self.sent = len(answered)
@@ -94,6 +94,17 @@ class _Stream(_Task):
             q.max_tokens = min(room, params.max_tokens if params.max_tokens is not None else room)
         if params.logprobs is not None:
             self.out.logprobs = [None] * self.sent
+
+    def _token(self, token):
+        self.last = token.last                         # why it ends with this one; 0: it does not
+        super()._token(token)
+
+    def ended(self):
+        """The daemon went after the last token, but before it said so."""
+        if self.last and not self.end:
+            self.end, self.lost = slipring.EndInfo(), True
+            self.out.finish_reason = "stop" if self.last == slipring.STOP else "length"
+        return self.end
 
     def chunk(self):
         """What is new, as Dynamo's frontend takes it."""
@@ -303,7 +314,7 @@ class SlipringEngine(LLMEngine):
                 if stream.aborted and not stream.end:
                     yield {"index": 0, "token_ids": [], "finish_reason": "cancelled"}
                     return
-                if stream.error or stream.lost:        # with what the ring had
+                if (stream.error or stream.lost) and not stream.ended():   # with what the ring had
                     if len(stream.out.token_ids) > stream.sent:
                         yield {**stream.chunk()}
                     old, stream = stream, await self._continued(stream, name)
