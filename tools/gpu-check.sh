@@ -59,7 +59,7 @@ memcheck() {
 
 # Which switch mends a test that fails?  What is switched off then computes wrongly, or what it hides behind.
 bisect() { # program
-	for name in early_start graphs lt hopper_many hopper_attend w8a8 dense_few packed_few pieces attend_one; do
+	for name in early_start graphs lt hopper_many hopper_attend w8a8 dense_few packed_few pieces run_pieces attend_one; do
 		if SLIPRING_CUDA_WITHOUT=$name timeout -k 5 60 "$1" >/dev/null 2>&1; then
 			echo "right without $name"
 		else

@@ -14,7 +14,8 @@
  *	             sequences are divided among blocks too (the list of struct attend_piece); the last block to
  *	             finish adds up the parts.
  *	attend_run   tokens of a prompt: the rows of four warps, which share all positions.  On Hopper
- *	             hopper_attend.cu does it for the head widths that it supports.
+ *	             hopper_attend.cu does it for the head widths that it supports.  While processors would idle, the
+ *	             positions are divided among blocks (struct run_piece); then join_runs adds up the parts.
  */
 #include "device.cuh"
 #include "ptx.cuh"
@@ -273,8 +274,9 @@ struct attend_args {
 	bf16 *out;
 	const struct batch_token *token;
 	const struct attend_piece *piece;
-	const struct token_run *run;
-	float *part;
+	const struct run_piece *run;
+	float *part, *run_part;
+	int32_t run_rows;
 	uint32_t *joined;
 	int32_t n_heads, n_kv_heads, heads; /* heads: query heads per KV head */
 	const int32_t *table;
@@ -551,38 +553,47 @@ template <int E, bool F8> static __device__ void join(struct rows16<E> &w, float
 	}
 }
 
-/* Adds a token's parts, in their order, into the output; a warp per query head. */
-template <int E> static __device__ void add_parts(const struct attend_args &a, const struct attend_piece &k,
-	int g)
+/* A warp adds the parts of a row of one head, in their order, into out[E]; each is o[E], max, sum, and the next
+ * part is `each` floats behind it. */
+template <int E> static __device__ void add_row(const struct attend_args &a, const float *part, size_t each,
+	int32_t pieces, int32_t head, bf16 *out)
 {
 	const int EACH = (E + 31) / 32;
 	int lane = (int)threadIdx.x % 32;
-	size_t each = (size_t)a.n_heads * (E + 2);
+	float most = NONE, sum = 0, o[EACH] = {};
 
-	for (int r = (int)threadIdx.x / 32; r < a.heads; r += (int)blockDim.x / 32) {
-		const float *part = a.part + (size_t)k.first * each + (size_t)((g * a.heads + r) * (E + 2));
-		bf16 *out = a.out + (size_t)k.t * (size_t)(a.n_heads * E) + (size_t)((g * a.heads + r) * E);
-		float most = NONE, sum = 0, o[EACH] = {};
-
-		for (int32_t i = lane; i < k.pieces; i += 32)
-			most = fmaxf(most, load_l2(&part[(size_t)i * each + E]));
-		most = warp_max(most);
+	for (int32_t i = lane; i < pieces; i += 32)
+		most = fmaxf(most, load_l2(&part[(size_t)i * each + E]));
+	most = warp_max(most);
 #pragma unroll 4
-		for (int32_t i = 0; i < k.pieces; i++) {
-			const float *p = part + (size_t)i * each;
-			float own = load_l2(&p[E]), f = own > NONE ? exp2f(own - most) : 0;
+	for (int32_t i = 0; i < pieces; i++) {
+		const float *p = part + (size_t)i * each;
+		float own = load_l2(&p[E]), f = own > NONE ? exp2f(own - most) : 0;
 
-			sum += f * load_l2(&p[E + 1]);
-#pragma unroll
-			for (int j = 0; j < EACH; j++)
-				if (E % 32 == 0 || lane < E)
-					o[j] += f * load_l2(&p[lane + 32 * j]);
-		}
-		sum += sink_share(a.sink, g * a.heads + r, most);
+		sum += f * load_l2(&p[E + 1]);
 #pragma unroll
 		for (int j = 0; j < EACH; j++)
 			if (E % 32 == 0 || lane < E)
-				out[lane + 32 * j] = bf16_of(o[j] * a.v_scale / sum);
+				o[j] += f * load_l2(&p[lane + 32 * j]);
+	}
+	sum += sink_share(a.sink, head, most);
+#pragma unroll
+	for (int j = 0; j < EACH; j++)
+		if (E % 32 == 0 || lane < E)
+			out[lane + 32 * j] = bf16_of(o[j] * a.v_scale / sum);
+}
+
+/* Adds a token's parts into the output; a warp per query head. */
+template <int E> static __device__ void add_parts(const struct attend_args &a, const struct attend_piece &k,
+	int g)
+{
+	size_t each = (size_t)a.n_heads * (E + 2);
+
+	for (int r = (int)threadIdx.x / 32; r < a.heads; r += (int)blockDim.x / 32) {
+		int head = g * a.heads + r;
+
+		add_row<E>(a, a.part + (size_t)k.first * each + (size_t)(head * (E + 2)), each, k.pieces, head,
+			a.out + (size_t)k.t * (size_t)(a.n_heads * E) + (size_t)(head * E));
 	}
 }
 
@@ -679,7 +690,56 @@ template <int E, bool F8> static __device__ void put_rows(struct rows16<E> &w, c
 	}
 }
 
-/* grid: runs, KV heads */
+/* The row of a run's part that is row r of piece i and KV head g. */
+template <int E> static __device__ float *run_row(const struct attend_args &a, int32_t i, int g, int32_t r)
+{
+	return a.run_part + (((size_t)i * (size_t)a.n_kv_heads + (size_t)g) * (size_t)a.run_rows + (size_t)r) *
+		RUN_PITCH(E);
+}
+
+template <int E, bool F8> static __device__ void put_part(const struct rows16<E> &w, const struct attend_args &a,
+	int32_t r0, int g)
+{
+	int lane = (int)threadIdx.x % 32;
+
+	for (int h = 0; h < 2; h++) {
+		float *to = run_row<E>(a, (int32_t)blockIdx.x, g, r0 + lane / 4 + 8 * h);
+
+		if (w.high[h] < 0)
+			continue;
+#pragma unroll
+		for (int n = 0; n < E / 8; n++) {
+			to[element<F8>(n, 0)] = w.o[n][2 * h];
+			to[element<F8>(n, 1)] = w.o[n][2 * h + 1];
+		}
+		if (lane % 4 == 0) {
+			to[E] = w.most[h];
+			to[E + 1] = w.sum[h];
+		}
+	}
+}
+
+/* grid: pieces of runs, KV heads, rows by 16; a warp takes every fourth row. */
+template <int E> static __global__ void __launch_bounds__(32 * RUN_WARPS) join_runs(struct attend_args a)
+{
+	let_next_start();
+	wait_for_previous();
+	struct run_piece k = a.run[blockIdx.x];
+	int32_t r = 16 * (int32_t)blockIdx.z + (int32_t)threadIdx.x / 32, end = r / 16 * 16 + 16;
+	int g = (int)blockIdx.y;
+
+	if (k.t < 0 || k.pieces == 1 || k.first != (int32_t)blockIdx.x)
+		return;
+	for (; r < end && r < k.n * a.heads; r += RUN_WARPS) {
+		int head = g * a.heads + r % a.heads;
+
+		add_row<E>(a, run_row<E>(a, k.first, g, r),
+			(size_t)a.n_kv_heads * (size_t)a.run_rows * RUN_PITCH(E), k.pieces, head,
+			a.out + (size_t)(k.t + r / a.heads) * (size_t)(a.n_heads * E) + (size_t)(head * E));
+	}
+}
+
+/* grid: pieces of runs, KV heads */
 template <int E, bool F8, bool CAP> static __global__ void __launch_bounds__(32 * RUN_WARPS)
 attend_run(struct attend_args a)
 {
@@ -689,24 +749,29 @@ attend_run(struct attend_args a)
 	SHARED(shared);
 	unsigned char *ring = shared;
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
-	struct token_run k = a.run[blockIdx.x];
+	struct run_piece k = a.run[blockIdx.x];
 	struct batch_token first = a.token[k.t < 0 ? 0 : k.t];
 	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
 	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
-	int32_t to = first.position + k.n, low, from, steps, warp_last;
+	int32_t to = k.to, low, from, steps, warp_last;
 	struct rows16<E> w;
 
 	if (k.t < 0)
 		return;
-	for (int h = 0; h < 2; h++)
+	for (int h = 0; h < 2; h++) {
 		begin_row<E, F8>(w, h, a, k.t, r0 + lane / 4 + 8 * h, n_rows, g);
+		w.low[h] = w.low[h] > k.from ? w.low[h] : k.from;
+		w.high[h] = w.high[h] < k.to ? w.high[h] : k.to - 1;
+	}
 	low = first_read(a.window, a.chunk, first.position);
+	low = low > k.from ? low : k.from;
 	from = low / S::TOKENS * S::TOKENS;
-	steps = (to - from + S::TOKENS - 1) / S::TOKENS;
+	steps = to > low ? (to - from + S::TOKENS - 1) / S::TOKENS : 0; /* 0: all before the window */
 	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* of 16 rows; rows that do not
 	                                                                        exist are masked */
-	load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, low, to, S::TOKENS, (int)threadIdx.x,
-		32 * RUN_WARPS);
+	if (steps)
+		load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, low, to, S::TOKENS, (int)threadIdx.x,
+			32 * RUN_WARPS);
 	cp_async_commit();
 	for (int32_t i = 0; i < steps; i++) {
 		const unsigned char *at = ring + i % 2 * S::STAGE;
@@ -723,12 +788,20 @@ attend_run(struct attend_args a)
 			flash<E, F8, CAP, S::TOKENS / 16>(w, at, at + S::HALF, j0, a.scale, a.cap);
 	}
 	end_rows<E>(w);
-	put_rows<E, F8>(w, a, k.t, r0, g);
+	if (k.pieces > 1)
+		put_part<E, F8>(w, a, r0, g);
+	else
+		put_rows<E, F8>(w, a, k.t, r0, g);
 }
 
 /* ---- the operation -------------------------------------------------------------------- */
 
 #define EACH_WIDTH(DO) DO(16) DO(32) DO(64) DO(96) DO(128) DO(256)
+
+int32_t attend_run_rows(const struct dev *d)
+{
+	return hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS;
+}
 
 bool attend_width(int32_t E)
 {
@@ -770,6 +843,9 @@ template <int E, bool F8, bool CAP> static void attend_as(struct dev *d, const s
 	if (s->n_runs && !d->fault.lost && !hopper_attends(d))
 		cuda_ok(d, start(attend_run<E, F8, CAP>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads),
 			32 * RUN_WARPS, run_shape<E, F8>::SHARED_BYTES, d->stream, a), "attend, runs");
+	if (s->n_runs && s->full_runs && !d->fault.lost)
+		cuda_ok(d, start(join_runs<E>, dim3((unsigned)s->n_runs, (unsigned)a.n_kv_heads,
+			(unsigned)attend_run_rows(d) / 16), 32 * RUN_WARPS, 0, d->stream, a), "add up runs");
 }
 
 template <int E, bool F8> static void attend_with(struct dev *d, const struct attend_args &a)
@@ -794,6 +870,8 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.piece = d->batch.list.piece;
 	a.run = d->batch.list.run;
 	a.part = d->attend.part;
+	a.run_part = d->attend.run_part;
+	a.run_rows = attend_run_rows(d);
 	a.joined = d->attend.joined;
 	a.n_heads = kind->n_heads;
 	a.n_kv_heads = kind->n_kv_heads;

@@ -9,6 +9,7 @@
 
 #define BLOCK 16                     /* tokens of a KV block */
 #define TILE_ROWS 64                 /* (token, query head) pairs in one piece of a run's attention */
+#define RUN_PITCH(E) ((E) + 4)       /* floats of a row of a run's part: o, max, sum, two that keep rows aligned */
 
 struct kv_pool {
 	unsigned char *base;
@@ -31,6 +32,7 @@ static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, in
 struct attend_sums {
 	float *part;                 /* [most_pieces][n_heads][head_dim + 2]: o, then max and sum */
 	uint32_t *joined;            /* [most_pieces][n_kv_heads] finished pieces of a token; 0 between kernels */
+	float *run_part;             /* [most_divided][n_kv_heads][attend_run_rows()][RUN_PITCH]: likewise, of runs */
 	int32_t q_width;             /* elements of a row of QKV: layers that read another's cache have no k, v */
 };
 
@@ -52,6 +54,7 @@ void angles(struct dev *, int);      /* cos and sin of the batch's positions */
 void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
 	float, int);
 void attend(struct dev *, int, const struct sr_attn *, const struct weight *sinks, int);
+int32_t attend_run_rows(const struct dev *d); /* (token, query head) pairs of a run at most */
 bool attend_width(int32_t E);        /* true: a kernel exists for heads of width E */
 bool attend_prepare(struct dev *d);  /* raises the limits of shared memory; once, at open */
 

@@ -129,13 +129,15 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	list->token = (struct batch_token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
 	list->pick = (struct batch_pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
 	list->piece = (struct attend_piece *)cut(c, pieces, sizeof(*list->piece));
-	list->run = (struct token_run *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
+	list->run = (struct run_piece *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
 	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
 	list->token_of = (int32_t *)cut(c, rows, sizeof(int32_t));
 	list->pick_of = (int32_t *)cut(c, rows, sizeof(int32_t));
 	d->attend.part = (float *)cut(c, pieces * (size_t)kind->n_heads,
 		(size_t)(kind->head_dim + 2) * sizeof(float));
 	d->attend.joined = (uint32_t *)cut(c, pieces * (size_t)kind->n_kv_heads, sizeof(uint32_t));
+	d->attend.run_part = (float *)cut(c, (size_t)most_divided(d) * (size_t)kind->n_kv_heads *
+		(size_t)attend_run_rows(d), RUN_PITCH((size_t)kind->head_dim) * sizeof(float));
 	d->batch.current = (struct current_batch *)cut(c, 1, sizeof(*d->batch.current));
 }
 

@@ -3,7 +3,8 @@
  * the plainer kernel that takes its place is checked then.  If there is none left, the device is not opened.
  *
  *	products    the first layer's, 16, 32, 64 and more rows: SAMPLES outputs, each a sum by one warp in f32
- *	attention   in the first layer's place of the cache, before it is in use: a token in one piece, in three, a run
+ *	attention   in the first layer's place of the cache, before it is in use: a token in one piece, in three, a
+ *	            run likewise
  *	steps       a step of padding with early starts and without: the same bits
  *
  * It takes no memory of its own: activations and the cache are free until the first batch. */
@@ -26,7 +27,7 @@
 
 static const char *const names[N_SPECIAL] = {
 	"early_start", "graphs", "lt", "hopper_many", "hopper_attend", "w8a8", "dense_few", "packed_few", "pieces",
-	"attend_one",
+	"run_pieces", "attend_one",
 };
 
 const char *special_name(int which)
@@ -326,6 +327,7 @@ static float off_attend(struct dev *d, const struct attend_check *c, int pieces,
 	const struct sr_layer *y = &d->m->layer[c->l];
 	int32_t T = run ? run : 1, first = c->positions - T, n_heads = c->kind->n_heads, n = T * n_heads;
 	struct token_run runs[RUN];
+	struct run_piece parts[3 * RUN];
 	struct attend_piece piece[3];
 	struct batch_token token[RUN];
 	struct compared *all = (struct compared *)malloc((size_t)n * sizeof(*all));
@@ -344,16 +346,24 @@ static float off_attend(struct dev *d, const struct attend_check *c, int pieces,
 	for (int32_t i = 0; i < pieces; i++)
 		piece[i] = (struct attend_piece){ 0, i * size, i + 1 < pieces ? (i + 1) * size : c->positions, 0, pieces };
 	d->batch.step = {};
-	d->batch.step.n_pieces = pieces;
-	d->batch.step.n_runs = run ? cut_runs(runs, 0, run, 0, run_tokens(d)) : 0;
+	d->batch.step.n_pieces = run ? 0 : pieces;
+	d->batch.step.n_runs = run ? cut_runs(runs, 0, run, 0, run_tokens(d)) * pieces : 0;
+	d->batch.step.full_runs = pieces > 1 ? d->batch.step.n_runs : 0;
+	for (int32_t i = 0; i < d->batch.step.n_runs; i++) {
+		const struct token_run *r = &runs[i / pieces];
+		int32_t part = i % pieces, end = first + r->t + r->n;
+
+		parts[i] = (struct run_piece){ r->t, r->n, part * size,
+			part + 1 < pieces && (part + 1) * size < end ? (part + 1) * size : end, i - part, pieces };
+	}
 	fill(d, d->act.place[P_QKV], false, (size_t)T * (size_t)a.width, 5);
 	cuda_ok(d, cudaMemcpyAsync(d->batch.list.token, token, (size_t)T * sizeof(*token), cudaMemcpyHostToDevice,
 		d->stream), "check");
-	if (pieces)
+	if (!run)
 		cuda_ok(d, cudaMemcpyAsync(d->batch.list.piece, piece, (size_t)pieces * sizeof(*piece),
 			cudaMemcpyHostToDevice, d->stream), "check");
 	if (run)
-		cuda_ok(d, cudaMemcpyAsync(d->batch.list.run, runs, (size_t)d->batch.step.n_runs * sizeof(*runs),
+		cuda_ok(d, cudaMemcpyAsync(d->batch.list.run, parts, (size_t)d->batch.step.n_runs * sizeof(*parts),
 			cudaMemcpyHostToDevice, d->stream), "check");
 	attend(d, c->l, c->kind, c->sinks, T);
 	if (!d->fault.lost)
@@ -370,7 +380,8 @@ static int check_attention(struct dev *d, const struct net *n, const struct sr_l
 	size_t errlen)
 {
 	static const struct { const char *what; int pieces, run, special; } cases[] = {
-		{ "attention of runs", 0, RUN, SPECIAL_HOPPER_ATTEND },
+		{ "attention of runs", 1, RUN, SPECIAL_HOPPER_ATTEND },
+		{ "attention of runs in three pieces", 3, RUN, SPECIAL_RUN_PIECES },
 		{ "attention of a token", 1, 0, SPECIAL_ATTEND_ONE },
 		{ "attention in three pieces", 3, 0, SPECIAL_PIECES },
 	};
@@ -400,7 +411,8 @@ static int check_attention(struct dev *d, const struct net *n, const struct sr_l
 			bool special = k.special != SPECIAL_HOPPER_ATTEND ? has(d, (enum special)k.special) : hopper_attends(d);
 			float off;
 
-			if (k.pieces && (runs_only(d) || (k.pieces > 1 && (!special || most_pieces(d, lim->rows) < k.pieces))))
+			if (k.run ? k.pieces > 1 && most_divided(d) < k.pieces * count_runs(k.run, 0, run_tokens(d))
+			    : runs_only(d) || (k.pieces > 1 && (!special || most_pieces(d, lim->rows) < k.pieces)))
 				break;
 			off = off_attend(d, &c, k.pieces, k.run, &at);
 			if (d->fault.lost || off <= CLOSE)

@@ -48,7 +48,8 @@ struct run_args {
 	const bf16 *qkv, *kv;
 	bf16 *out;
 	const struct batch_token *token;
-	const struct token_run *run;
+	const struct run_piece *run;
+	float *part;
 	const int32_t *table;
 	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, width, window, chunk;
 	float scale, cap;
@@ -58,9 +59,11 @@ struct run_args {
 #ifdef ON_HOPPER
 
 /* The work of a block: rows of tokens t .. of a sequence, which attend to positions from .. to - 1. */
-struct run_piece {
+struct run_work {
+	int32_t piece;                           /* of the list */
 	int32_t t, rows, position;               /* position: of token t */
-	int32_t from, to, tiles;
+	int32_t low, from, to, tiles;            /* low: the first position of its piece; from: of its first tile */
+	bool part;                               /* other blocks have other positions of these rows */
 	const int32_t *table;
 };
 
@@ -83,7 +86,7 @@ template <int E> struct kv_ring {
 
 /* Copies positions first .. of the tile of V at j0, with zeros from `to` on, swizzled as by TMA. */
 template <int E> static __device__ void copy_values(unsigned char *tile, const run_args &a,
-	const run_piece &k, int32_t j0, int first)
+	const run_work &k, int32_t j0, int first)
 {
 	const int chunks = E / 8;                /* of 16 bytes */
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
@@ -104,7 +107,7 @@ template <int E> static __device__ void copy_values(unsigned char *tile, const r
 }
 
 /* Loads this lane's block of K, or else of V, if it is one of the tile's first n. */
-template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const run_piece &k,
+template <int E> static __device__ void load_block(unsigned char *tile, const run_args &a, const run_work &k,
 	int32_t j0, bool value, int n, uint64_t *full)
 {
 	int lane = (int)threadIdx.x % 32;
@@ -122,7 +125,7 @@ template <int E> static __device__ void load_block(unsigned char *tile, const ru
 }
 
 /* Run by one warp. */
-template <int E> static __device__ void load(const run_args &a, const run_piece &k, const kv_ring<E> &r)
+template <int E> static __device__ void load(const run_args &a, const run_work &k, const kv_ring<E> &r)
 {
 	typedef attend_shape<E> S;
 	int stage = 0;
@@ -159,7 +162,7 @@ static __device__ int32_t first_row()        /* of this warp */
 	return (int32_t)(threadIdx.x - LOADERS) / 32 * 16;
 }
 
-template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args &a, const run_piece &k)
+template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args &a, const run_work &k)
 {
 	int lane = (int)threadIdx.x % 32, g = (int)blockIdx.y;
 
@@ -171,8 +174,9 @@ template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args 
 
 		w.most[h] = NONE;
 		w.sum[h] = 0;
-		w.high[h] = r < k.rows ? at : -1;
+		w.high[h] = r >= k.rows ? -1 : at < k.to ? at : k.to - 1;
 		w.low[h] = first_read(a.window, a.chunk, at);
+		w.low[h] = w.low[h] > k.low ? w.low[h] : k.low;
 #pragma unroll
 		for (int i = 0; i < E / 16; i++) {
 			w.q[i][h] = *(const uint32_t *)(q + 16 * i);
@@ -269,7 +273,7 @@ static __device__ void release(uint64_t *empty)
 		mbarrier_arrive(empty);
 }
 
-template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a, const run_piece &k)
+template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a, const run_work &k)
 {
 	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
 
@@ -298,7 +302,30 @@ template <int E> static __device__ void put_rows(rows64<E> &w, const run_args &a
 	}
 }
 
-template <int E, bool CAP> static __device__ void compute(const run_args &a, const run_piece &k, const kv_ring<E> &r)
+template <int E> static __device__ void put_part(const rows64<E> &w, const run_args &a, const run_work &k)
+{
+	int t = (int)threadIdx.x % 4, g = (int)threadIdx.x % 32 / 4;
+
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int32_t r = first_row() + g + 8 * h;
+		float *to = a.part + (((size_t)k.piece * (size_t)a.n_kv_heads + blockIdx.y) * ROWS + (size_t)r) *
+			RUN_PITCH(E);
+		float sum = w.sum[h];
+
+		sum += __shfl_xor_sync(FULL, sum, 1);
+		sum += __shfl_xor_sync(FULL, sum, 2);
+		if (r >= k.rows)
+			continue;
+#pragma unroll
+		for (int n = 0; n < E / 8; n++)
+			*(float2 *)(to + 8 * n + 2 * t) = make_float2(w.o[4 * n + 2 * h], w.o[4 * n + 2 * h + 1]);
+		if (t == 0)
+			*(float2 *)(to + E) = make_float2(w.most[h], sum);
+	}
+}
+
+template <int E, bool CAP> static __device__ void compute(const run_args &a, const run_work &k, const kv_ring<E> &r)
 {
 	typedef attend_shape<E> S;
 	int32_t last = (int32_t)(threadIdx.x - LOADERS) / 128 * 64; /* first row of this warpgroup, then its
@@ -334,25 +361,29 @@ template <int E, bool CAP> static __device__ void compute(const run_args &a, con
 			phase ^= 1;
 		}
 	}
-	put_rows<E>(w, a, k);
+	if (k.part)
+		put_part<E>(w, a, k);
+	else
+		put_rows<E>(w, a, k);
 }
 
-static __device__ run_piece piece_of(const run_args &a)
+static __device__ run_work work_of(const run_args &a)
 {
-	struct token_run run = a.run[gridDim.x - 1 - blockIdx.x]; /* end of the prompt first, because it takes
-	                                                       longest */
+	int32_t i = (int32_t)(gridDim.x - 1 - blockIdx.x); /* end of the prompt first, because it takes longest */
+	struct run_piece run = a.run[i];
 	struct batch_token first = a.token[run.t < 0 ? 0 : run.t];
-	run_piece k = { run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, 0, first.position + run.n, 0,
-		a.table + (size_t)first.slot * (size_t)a.table_cap };
+	run_work k = { i, run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, run.from, 0, run.to, 0,
+		run.pieces > 1, a.table + (size_t)first.slot * (size_t)a.table_cap };
+	int32_t seen = first_read(a.window, a.chunk, k.position);
 
-	k.from = first_read(a.window, a.chunk, k.position) / BLOCK * BLOCK;
-	k.tiles = run.t < 0 ? 0 : (k.to - k.from + POSITIONS - 1) / POSITIONS;
+	k.from = (seen > run.from ? seen : run.from) / BLOCK * BLOCK;
+	k.tiles = run.t < 0 || k.to <= k.from ? 0 : (k.to - k.from + POSITIONS - 1) / POSITIONS;
 	return k;
 }
 
 #endif
 
-/* grid: runs, KV heads */
+/* grid: pieces of runs, KV heads */
 template <int E, bool CAP> static __global__ void __launch_bounds__(THREADS, 1)
 hopper_attend_kernel(const __grid_constant__ struct run_args a)
 {
@@ -373,7 +404,7 @@ hopper_attend_kernel(const __grid_constant__ struct run_args a)
 	}
 	__syncthreads();
 	wait_for_previous();
-	run_piece k = piece_of(a);
+	run_work k = work_of(a);
 
 	if (threadIdx.x < LOADERS) {
 		registers_down<40>();
@@ -437,6 +468,7 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float
 	a.out = (bf16 *)d->act.place[P_A];
 	a.token = d->batch.list.token;
 	a.run = d->batch.list.run;
+	a.part = d->attend.run_part;
 	a.table = d->slots.table + at.group * d->slots.group_cap;
 	a.table_cap = d->slots.table_cap;
 	a.n_layers = d->kv.places;

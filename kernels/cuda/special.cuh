@@ -20,6 +20,7 @@ enum special {
 	SPECIAL_DENSE_FEW,           /* few rows are multiplied as many; bf16 */
 	SPECIAL_PACKED_FEW,          /* the same, 4 and 8 bits */
 	SPECIAL_PIECES,              /* a token's attention is not divided among blocks */
+	SPECIAL_RUN_PIECES,          /* nor is a run's */
 	SPECIAL_ATTEND_ONE,          /* single tokens are attended to as runs of one */
 	N_SPECIAL
 };

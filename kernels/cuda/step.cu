@@ -18,7 +18,8 @@
 #include "device.cuh"
 
 #define THREADS 512
-#define LEAST_PIECE 64                /* least positions in a piece */
+#define LEAST_PIECE 64                /* least positions in a piece of a single token's attention */
+#define LEAST_RUN   128              /* of a run's: its part is 64 or 128 rows */
 #define BLOCKS_EACH 4                /* of attention, per multiprocessor */
 
 /* ---- on the host ---------------------------------------------------------------------- */
@@ -44,10 +45,31 @@ int32_t run_tokens(const struct dev *d)
 	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / heads;
 }
 
+/* A block of attention to runs takes a processor. */
+static int32_t run_blocks(const struct dev *d)
+{
+	int32_t n = d->gpu.processors / d->m->kind[0].n_kv_heads;
+
+	return n > 0 && has(d, SPECIAL_RUN_PIECES) && !runs_only(d) ? n : 0;
+}
+
+int32_t full_runs(const struct dev *d, int32_t n_runs)
+{
+	return n_runs && 2 * n_runs <= run_blocks(d) ? run_blocks(d) : 0;
+}
+
+/* As with most_pieces(): runs that are divided are at most half as many as the pieces that fill the device. */
+int32_t most_divided(const struct dev *d)
+{
+	return run_blocks(d) + run_blocks(d) / 2;
+}
+
 /* Enough for the kernels of all GPUs, too: their runs are the shorter ones. */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 {
-	return l->rows + l->tokens / (TILE_ROWS / (d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads));
+	int32_t whole = l->rows + l->tokens / (TILE_ROWS / (d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads));
+
+	return whole > most_divided(d) ? whole : most_divided(d);
 }
 
 /* Links the commands of each slot; next_cmd of the last is -1.  last_cmd[slot]: the slot's last command so
@@ -90,6 +112,8 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 		}
 	}
 	s.n_rows = b->n_rows;
+	s.full_runs = full_runs(d, s.n_runs);
+	s.n_runs += s.full_runs;
 	s.n_pieces = singles ? most_pieces(d, singles) : 0;
 	return s;
 }
@@ -212,13 +236,13 @@ static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scr
 	return before + upto - v;
 }
 
-/* Positions per piece of a single token's attention: about full_pieces pieces in all, to fill the device. */
-static __device__ int32_t piece_size(uint64_t positions, int32_t full)
+/* Positions per piece: about `full` pieces in all, to fill the device. */
+static __device__ int32_t piece_size(uint64_t positions, int32_t full, uint64_t least)
 {
 	uint64_t size = (positions + (uint64_t)full - 1) / (uint64_t)full;
 
-	size = (size + LEAST_PIECE - 1) / LEAST_PIECE * LEAST_PIECE;
-	return (int32_t)(size > LEAST_PIECE ? size : LEAST_PIECE);
+	size = (size + least - 1) / least * least;
+	return (int32_t)(size > least ? size : least);
 }
 
 /* The number of pieces of a sequence, of `each` positions but for the last: all alike, and up to 1/8 longer than
@@ -252,31 +276,69 @@ static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t
 	return low;
 }
 
-/* Lists the pieces of attention of a row: pieces or runs. */
+/* The position behind the last token of the run that starts with token j of a row. */
+static __device__ int32_t run_end(const begin_args &a, const struct sr_row &r, int32_t j)
+{
+	return r.first + (r.n - j < a.run_tokens ? r.n : j + a.run_tokens);
+}
+
+/* The positions that the runs of a row attend to, if runs are divided. */
+static __device__ uint64_t run_positions(const begin_args &a, const struct sr_row &r)
+{
+	uint64_t n = 0;
+
+	for (int32_t j = 0; a.upto.full_runs && j < r.n && !single(a, r); j += a.run_tokens)
+		n += (uint64_t)run_end(a, r, j);
+	return n;
+}
+
+/* The number of pieces of a row's runs, of about `size` positions; puts them into the list unless it is NULL. */
+static __device__ int32_t put_runs(const begin_args &a, const struct sr_row &r, int32_t t, int32_t size,
+	struct run_piece *list, int32_t first)
+{
+	int32_t all = 0, each;
+
+	if (!a.upto.full_runs && !list)
+		return count_runs(r.n, 0, a.run_tokens);
+	for (int32_t j = 0; j < r.n; j += a.run_tokens) {
+		int32_t to = run_end(a, r, j), n = a.upto.full_runs ? pieces_of(to, size, each) : 1;
+
+		for (int32_t i = 0; list && i < n; i++)
+			list[first + all + i] = (struct run_piece){ t + j, to - r.first - j, n > 1 ? i * each : 0,
+				i + 1 < n ? (i + 1) * each : to, first + all, n };
+		all += n;
+	}
+	return all;
+}
+
+/* Lists the pieces of attention of a row: pieces of a token or of runs. */
 static __device__ void put_attention(const begin_args &a, const struct sr_row &r, int32_t t, int32_t each,
-	int32_t first_piece, int32_t pieces, int32_t first_run)
+	int32_t first_piece, int32_t pieces, int32_t run_size, int32_t first_run)
 {
 	for (int32_t i = 0; i < pieces; i++)
 		a.list.piece[first_piece + i] = (struct attend_piece){ t, i * each,
 			i + 1 < pieces ? (i + 1) * each : r.first + 1, first_piece, pieces };
 	if (!single(a, r))
-		cut_runs(a.list.run + first_run, t, r.n, 0, a.run_tokens);
+		put_runs(a, r, t, run_size, a.list.run, first_run);
 }
 
 /* Copies the rows, records the first token and pick of each, and divides the attention. */
 static __device__ void put_rows(const begin_args &a, const struct submission &h, struct step *all,
 	struct begin_scratch *scratch)
 {
-	uint64_t positions = 0;
-	int32_t size;
+	uint64_t positions = 0, of_runs = 0;
+	int32_t size, run_size = 0;
 
 	EACH(i, h.n_rows) {
 		struct sr_row r = h.row[i];
 
 		a.list.row[i] = r;
 		positions += single(a, r) ? (uint64_t)r.first + 1 : 0;
+		of_runs += run_positions(a, r);
 	}
-	size = piece_size(block_sum(positions, scratch->sum), a.full_pieces);
+	size = piece_size(block_sum(positions, scratch->sum), a.full_pieces, LEAST_PIECE);
+	if (a.upto.full_runs)
+		run_size = piece_size(block_sum(of_runs, scratch->sum), a.upto.full_runs, LEAST_RUN);
 	for (int32_t base = 0; base < h.n_rows; base += THREADS) {
 		int32_t i = base + (int32_t)threadIdx.x, pieces, each = 0, runs, token, pick, first_piece, first_run;
 		struct sr_row r = {};
@@ -284,7 +346,7 @@ static __device__ void put_rows(const begin_args &a, const struct submission &h,
 		if (i < h.n_rows)
 			r = a.list.row[i];   /* written by this thread */
 		pieces = single(a, r) ? pieces_of(r.first + 1, size, each) : 0;
-		runs = single(a, r) ? 0 : count_runs(r.n, 0, a.run_tokens);
+		runs = single(a, r) ? 0 : put_runs(a, r, 0, run_size, NULL, 0);
 		token = block_before(r.n, &all->n_tokens, scratch);
 		pick = block_before(row_results(&r), &all->n_picks, scratch);
 		first_piece = block_before(pieces, &all->n_pieces, scratch);
@@ -292,7 +354,7 @@ static __device__ void put_rows(const begin_args &a, const struct submission &h,
 		if (i < h.n_rows) {
 			a.list.token_of[i] = token;
 			a.list.pick_of[i] = pick;
-			put_attention(a, r, token, each, first_piece, pieces, first_run);
+			put_attention(a, r, token, each, first_piece, pieces, run_size, first_run);
 		}
 	}
 	__syncthreads(); /* makes the rows visible to all threads */
@@ -327,7 +389,7 @@ static __device__ void put_lists(const begin_args &a, const struct submission &h
 	for (int32_t i = all.n_pieces + (int32_t)threadIdx.x; i < a.upto.n_pieces; i += THREADS)
 		a.list.piece[i] = (struct attend_piece){ -1, 0, 0, 0, 0 };
 	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)
-		a.list.run[i] = (struct token_run){ -1, 0 };
+		a.list.run[i] = (struct run_piece){ -1, 0, 0, 0, 0, 0 };
 }
 
 /* ---- the kernels ---------------------------------------------------------------------- */

@@ -48,19 +48,27 @@ struct attend_piece {                /* the query of one token against positions
 	int32_t first, pieces;       /* of this token: first .. first + pieces - 1 */
 };
 
+/* Tokens t .. t+n-1 of a sequence, whose queries of one KV head fill a tile, against positions from .. to-1. */
+struct run_piece {
+	int32_t t, n;                /* t -1: padding */
+	int32_t from, to;            /* to: at most the last token's position + 1 */
+	int32_t first, pieces;       /* of these tokens: first .. first + pieces - 1 of the list */
+};
+
 /* The output of begin_kernel.  Its addresses are the same for every batch, so that graphs can hold them. */
 struct lists {
 	struct batch_token *token;   /* [tokens]; an id may be SR_LAST */
 	struct batch_pick *pick;     /* [rows + scores] */
 	struct attend_piece *piece;  /* [most_pieces] */
-	struct token_run *run;       /* [most_runs]; t -1: padding */
+	struct run_piece *run;       /* [most_runs] */
 	struct sr_row *row;          /* [rows], a copy */
 	int32_t *token_of, *pick_of; /* [rows] the first token and pick of each row */
 };
 
 /* The counts that the kernels are launched for: those of the batch, or those of a graph.
- * n_cmd_slots: slots that have commands.  n_rows: 0 in a graph. */
-struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows; };
+ * n_cmd_slots: slots that have commands.  n_rows: 0 in a graph.  full_runs: pieces of runs that fill the device;
+ * 0: no run is divided. */
+struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows, full_runs; };
 
 struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a turn */
 
@@ -116,6 +124,8 @@ struct batches {
 int32_t most_pieces(const struct dev *d, int32_t singles);           /* an upper bound */
 int32_t run_tokens(const struct dev *d);                             /* most tokens of a run */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l);
+int32_t most_divided(const struct dev *d);                           /* most pieces of runs, if any is divided */
+int32_t full_runs(const struct dev *d, int32_t n_runs);              /* struct step's, of n_runs runs */
 void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *l, int32_t *first_cmd,
 	int32_t *next_cmd, struct signal *s);
 void step_begin(struct dev *d);

@@ -387,7 +387,7 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	cache k(c, seed);
 	std::vector<struct kv_place> place;
 	std::vector<struct batch_token> tokens;
-	std::vector<struct token_run> runs;
+	std::vector<struct run_piece> runs;
 	const float scale = 0.3f / sqrtf((float)c.E / 16);
 
 	m.kind[0].n_heads = c.H;
@@ -405,11 +405,12 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 		const prompt &p = c.prompts[slot];
 
 		for (int i = 0; i < p.n; i += each)
-			runs.push_back({ (int32_t)tokens.size() + i, p.n - i < each ? p.n - i : each });
+			runs.push_back({ (int32_t)tokens.size() + i, p.n - i < each ? p.n - i : each, 0,
+				p.first + (p.n - i < each ? p.n : i + each), (int32_t)runs.size(), 1 });
 		for (int i = 0; i < p.n; i++)
 			tokens.push_back({ 0, p.first + i, slot });
 	}
-	runs.push_back({ -1, 0 });             /* padding */
+	runs.push_back({ -1, 0, 0, 0, 0, 0 }); /* padding */
 	T = (int)tokens.size();
 	std::vector<bf16> qkv((size_t)(T * width));
 
@@ -422,7 +423,7 @@ static void attend_case(struct dev *d, const attention &c, uint32_t *seed)
 	memory<bf16> x(d, qkv), kv(d, k.kv), out(d, (size_t)(T * c.H * c.E) + 300);
 	memory<float> sink(d, sinks);
 	memory<struct batch_token> token(d, tokens);
-	memory<struct token_run> run(d, runs);
+	memory<struct run_piece> run(d, runs);
 	memory<int32_t> table(d, k.table);
 
 	d->act.place[P_QKV] = x.at;

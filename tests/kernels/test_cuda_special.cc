@@ -43,7 +43,7 @@ static void test_names(void **)
 
 /* ---- answers -------------------------------------------------------------------------- */
 
-#define ALL "dense_few,packed_few,pieces,attend_one,hopper_many,hopper_attend,w8a8,lt,graphs,early_start"
+#define ALL "dense_few,packed_few,pieces,run_pieces,attend_one,hopper_many,hopper_attend,w8a8,lt,graphs,early_start"
 
 static struct sr_model wide_heads(void)
 {
@@ -208,6 +208,86 @@ static void test_few_most(void **)
 	capability(80);
 }
 
+/* ---- runs that are divided ------------------------------------------------------------- */
+
+/* Queries, keys and values that e4m3 can hold, too. */
+static void put_short(struct pair *p, int T, uint32_t seed)
+{
+	size_t n = (size_t)T * (size_t)truth_width(&p->cpu, P_QKV);
+	std::unique_ptr<float[]> x(new float[n]);
+
+	fill(x.get(), (int)n, seed);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t u;
+
+		memcpy(&u, &x[i], 4);
+		u &= 0xfff00000;               /* three bits of fraction */
+		memcpy(&x[i], &u, 4);
+		x[i] = fabsf(x[i]) < 0.015625f ? 0 : x[i];
+	}
+	cpu_ops.put(truth_dev(&p->cpu), P_QKV, x.get(), T);
+	put(gpu_dev(p), P_QKV, x.get(), T);
+}
+
+/* T tokens behind 250 stored ones, with a window and a cap and without: their attention is that of plain C. */
+static void attend_behind(struct pair *p, int T, bool divided)
+{
+	struct dev *da = truth_dev(&p->cpu), *db = gpu_dev(p);
+	struct sr_attn kind = p->gpu.b->m.kind[0];
+
+	for (int part = 0; part < 3; part++) {
+		int first = part * 125, n = part < 2 ? 125 : T;
+
+		slice_of(p, first, n, false);
+		put_short(p, n, 7 + (uint32_t)part);
+		cpu_ops.rope_store(da, 0, &truth_net(&p->cpu)->m->kind[0], NULL, NULL, 1e-5f, n);
+		rope_store(db, 0, &p->gpu.b->net.m->kind[0], NULL, NULL, 1e-5f, n);
+	}
+	assert_int_equal(db->batch.step.full_runs > 0, divided);
+	kind.scale = 0.25f;
+	for (int window : { 0, 100, 3 }) {
+		kind.window = window;
+		kind.cap = window ? 2 : 0;
+		cpu_ops.attend(da, 0, &kind, NULL, T);
+		attend(db, 0, &kind, NULL, T);
+		compare(p, divided ? "attend, divided" : "attend, behind a prefix", P_A, T, 0.012);
+	}
+}
+
+static void test_run_pieces(void **)
+{
+	static const struct { int H, G, E, T, gpu; int32_t kv; const char *without; bool divided; } cases[] = {
+		{ 4, 1, 16, 9, 80, SR_KV_BF16, "", true },
+		{ 8, 2, 32, 5, 80, SR_KV_F8, "", true },
+		{ 8, 1, 64, 12, 80, SR_KV_BF16, "", true },        /* two runs */
+		{ 4, 1, 64, 20, 90, SR_KV_BF16, "", true },
+		{ 16, 2, 128, 7, 90, SR_KV_BF16, "", true },
+		{ 4, 1, 16, 9, 80, SR_KV_BF16, "run_pieces", false },
+		{ 4, 1, 16, 60, 80, SR_KV_BF16, "", false },       /* four runs are a processor's each */
+	};
+
+	for (const auto &c : cases) {
+		struct sr_model shape = tiny_shape();
+		struct pair p;
+
+		shape.kind[0].n_heads = c.H;
+		shape.kind[0].n_kv_heads = c.G;
+		shape.kind[0].head_dim = c.E;
+		shape.kind[0].rope.dims = 0;
+		capability(c.gpu);
+		gpu_kv = c.kv;
+		setenv("SLIPRING_CUDA_WITHOUT", c.without, 1);
+		open_pair(&p, &shape, SR_BF16, 0, 5);
+		unsetenv("SLIPRING_CUDA_WITHOUT");
+		gpu_kv = SR_KV_BF16;
+		emu_reversed = (&c - cases) % 2;
+		attend_behind(&p, c.T, c.divided);
+		emu_reversed = false;
+		close_pair(&p);
+		capability(80);
+	}
+}
+
 /* ---- the check at open ---------------------------------------------------------------- */
 
 /* A kernel that computes wrongly is found at open and named; the answers are right without it. */
@@ -292,6 +372,7 @@ int main(void)
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_few_most),
+		cmocka_unit_test(test_run_pieces),
 		cmocka_unit_test(test_self_check),
 		cmocka_unit_test(test_nothing_left),
 #endif
