@@ -213,7 +213,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	if (l->whole)                        /* keys and values live for one batch: as exact as they are computed */
 		l->kv_type = SR_KV_F32;
 	l->deterministic = p->cfg->enforce_deterministic;
-	l->self_check = p->cfg->self_check;
+	l->self_check = p->cfg->self_check ? 2 : 0;
 	l->eager = p->cfg->enforce_eager;
 	p->out->context = context;
 	l->seq_blocks = (int32_t)(((int64_t)context + l->block_tokens - 1) / l->block_tokens);

@@ -82,7 +82,8 @@ struct sr_limits {
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
-	int32_t self_check;    /* 1: at open special kernels are held to plain ones, where there are some */
+	int32_t self_check;    /* 1: at open special kernels are held to plain ones, where there are some; 2: and
+	                          before that they are tried in a process of their own */
 	int32_t eager;         /* 1: no captured graphs, where there would be some */
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */

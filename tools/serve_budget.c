@@ -17,6 +17,7 @@ int serve_plan(const struct config *cfg, struct serve_budget *b, char *err, size
 	static const char *const device[] = { NULL, "cpu", "cuda", "null" };
 	const bool dummy = !strcmp(cfg->load_format, "dummy");
 	const struct sr_backend_ops *ops = sr_backend_find(device[cfg->device], err, errlen);
+	struct config only_plan = *cfg;
 	struct located where;
 	struct model *model;
 	struct plan plan;
@@ -29,7 +30,8 @@ int serve_plan(const struct config *cfg, struct serve_budget *b, char *err, size
 		r = (dummy ? model_open_dummy : model_open)(&model, where.path, err, errlen);
 	if (r < 0)
 		return r;
-	r = plan_make(&plan, cfg, model, ops, err, errlen);
+	only_plan.self_check = false;                /* the daemon does it */
+	r = plan_make(&plan, &only_plan, model, ops, err, errlen);
 	model_close(model);
 	if (r < 0 || !plan.on_host)
 		return r;

@@ -193,8 +193,10 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	static const char *const device[] = { NULL, "cpu", "cuda", "null" };
 	const struct sr_backend_ops *ops;
 	bool dummy = strcmp(s->cfg.load_format, "dummy") == 0;
-
+	struct config cfg = s->cfg;
 	int rc;
+
+	cfg.self_check = false;                      /* nothing is computed here */
 
 	if (locate_model(&s->where, s->cfg.model, err, errlen) < 0)
 		return -1;
@@ -206,7 +208,7 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
 	if (ops && s->cfg.tensor_parallel_size > 1)
 		ops = ranks_over(&(struct ranks_setting){ .ops = ops });
-	if (ops && plan_make(&s->plan, &s->cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
+	if (ops && plan_make(&s->plan, &cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
 		s->no_plan[0] = 0;
 	else if (!s->no_plan[0])
 		snprintf(s->no_plan, sizeof(s->no_plan), "no device");

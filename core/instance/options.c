@@ -197,8 +197,8 @@ const struct option options[] = {
 	    .help = "answers depend neither on other requests nor on how a prompt is split; slower on a GPU, "
 	            "always on for the CPU"),
 	OPT("self-check", YESNO, DEVICE, D_, self_check, "true",
-	    .help = "at start, each special kernel of a GPU is held to a plain one and switched off if it differs; no "
-	            "effect on other devices"),
+	    .help = "at start, each special kernel of a GPU is tried in a process of its own (once), held to a plain one, "
+	            "and switched off if it fails or differs; no effect on other devices"),
 	OPT("enforce-eager", YESNO, DEVICE, D_, enforce_eager, "false",
 	    .help = "no CUDA graphs: less memory, but short steps take longer; no effect on other devices"),
 	TAKE("max-seq-len-to-capture", SIZE, ACCEPT, DEVICE, "graphs are used wherever the device has them"),

@@ -335,6 +335,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	e = special_parse(&b->d.without, getenv("SLIPRING_CUDA_WITHOUT"), err, errlen);
 	if (!e)
 		e = check_shape(m, lim, err, errlen);
+	if (!e && lim->self_check > 1)
+		e = canary_check(m, lim, &b->d.without, err, errlen);
 	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
 	if (!e)
 		e = shape_of(&b->d.shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
@@ -577,14 +579,19 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		if (b->d.fault.lost)
 			e = device_error(b, err, errlen);
 	}
-	if (!e && (!roof_measure(&b->d, &b->net, lim, b->host_kv) ||
-			(!b->lim.eager && !graph_capture(&b->d, &b->lim))))
+	if (!e && !roof_measure(&b->d, &b->net, lim, b->host_kv))
 		e = device_error(b, err, errlen);
+	if (!e && !b->lim.eager) {
+		about_to(&b->d, SPECIAL_GRAPHS);
+		if (!graph_capture(&b->d, &b->lim))
+			e = device_error(b, err, errlen);
+	}
 	if (e) {
 		close_backend(b);
 		return e;
 	}
 	b->xid = xid_watch(b->d.gpu.bus);
+	canary_forget();
 	*out = b;
 	return 0;
 }

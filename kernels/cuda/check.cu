@@ -192,6 +192,7 @@ static float off_product(struct dev *d, const struct weight *w, enum place x, en
 	a.w.packed.K = w->k;
 	fill(d, d->act.place[x], false, (size_t)T * (size_t)w->k, (uint32_t)T);
 	d->product.made_for = NULL;
+	about_to(d, product_by(d, w, T));
 	matmul(d, y, x, w, T);
 	if (!d->fault.lost)
 		cuda_ok(d, start(check_product_kernel, SAMPLES, 32, 0, d->stream, a,
@@ -414,6 +415,7 @@ static int check_attention(struct dev *d, const struct net *n, const struct sr_l
 			if (k.run ? k.pieces > 1 && most_divided(d) < k.pieces * count_runs(k.run, 0, run_tokens(d))
 			    : runs_only(d) || (k.pieces > 1 && (!special || most_pieces(d, lim->rows) < k.pieces)))
 				break;
+			about_to(d, special ? k.special : (int)N_SPECIAL);
 			off = off_attend(d, &c, k.pieces, k.run, &at);
 			if (d->fault.lost || off <= CLOSE)
 				break;
@@ -436,6 +438,7 @@ static void check_steps(struct dev *d)
 
 	for (int i = 0; i < 2 && x[0] && x[1] && early; i++) {
 		start_early = i;
+		about_to(d, i ? SPECIAL_EARLY_START : N_SPECIAL);
 		batch_empty(d->b);
 		d->batch.step = {};
 		d->batch.step.n_tokens = d->batch.step.n_picks = 1;

@@ -403,6 +403,7 @@ void emu_wait_for_previous()
 
 const char *emu_spoiled;
 size_t emu_spoiled_shared;
+enum emu_how emu_spoiled_how;
 
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
 	std::function<void()> thread, const char *arguments)
@@ -422,6 +423,10 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 	return emu_queue(s, [=] {
 		bool fine;
 
+		if (spoils && emu_spoiled_how == EMU_TRAPS)
+			return cudaErrorLaunchFailure;
+		while (spoils && emu_spoiled_how == EMU_HANGS)
+			pause();
 		begun = false;
 		emu_spoils = spoils;
 		fine = emu::run(grid, block, shared, whole);
