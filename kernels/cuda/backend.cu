@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "device.cuh"
-#include "xid.h"
+#include "guard/xid.h"
 #include "kernels/refuse.h"
 #include "shmring/clock.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "canary.h"
+#include "guard/canary.h"
 #include "device.cuh"
 #include "kernels/refuse.h"
 

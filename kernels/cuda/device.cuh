@@ -12,7 +12,7 @@
  *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token
  *	check.cu     which kernels can be switched off, by name (special.cuh); those that compute wrongly are
- *	canary.cu    tries kernels in a child process before that (canary.h)
+ *	canary.cu    tries kernels in a child process before that (guard/canary.h)
  *	roof.cu      the least time that a batch takes, for statistics
  *
  * Each subject has its header: step.cuh (batches, slots, graphs, roof), weights.cuh, product.cuh, attend.cuh,

@@ -13,7 +13,7 @@ extern "C" {
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "kernels/cuda/canary.h"
+#include "kernels/cuda/guard/canary.h"
 #include "tests/cuda/pair.h"
 
 /* ---- stand-ins ------------------------------------------------------------------------------- */
