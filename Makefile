@@ -9,6 +9,7 @@
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make events     100,000 KV events of a load, as a subscriber hears them
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
 #	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
@@ -57,7 +58,10 @@ slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8pr
 slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/prefix.c core/listen.c core/kv/most.c $(KERNELS)
 slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
-PROGRAMS  := slipringd slipring-http slipring
+slipring-events_SRC  := core/events.c $(call below,adapters/events) $(GROUND)
+slipring-events_LIBS := -lzmq -luring -ljansson -lyaml -lcrypto
+
+PROGRAMS  := slipringd slipring-http slipring-events slipring
 LIBRARIES := libslipring.so libslipring.a libslipring-text.so
 
 # Tests, fuzzers and benchmarks lie in a tree like their subjects'; the programs lie flat in BUILD/tests.
@@ -133,6 +137,7 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 # A test, fuzzer or benchmark names what it is linked with on its first line: files, groups, libraries.
 #	/* LINK: @sched core/instance/io.c -lxxhash */
 # Groups, without what the test or a rig of it includes as a .c file:
+GROUP_events    := core/events.c $(filter-out %/main.c,$(wildcard adapters/events/*.c))
 GROUP_kv        := $(wildcard core/kv/*.c) core/prefix.c
 GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
@@ -391,7 +396,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: restart-test spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: events restart-test spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -422,6 +427,9 @@ dynamo-test: $(addprefix $(BUILD)/,$(PROGRAMS) libslipring.so libslipring-text.s
 	@$(BUILD)/dynamo/venv/bin/pip install -q --no-deps -r docs/examples/dynamo/requirements.txt || \
 		echo "SKIP: ai-dynamo does not install here"
 	tests/e2e/dynamo.py $(BUILD) $(STREAMS)
+
+events: $(addprefix $(BUILD)/,$(PROGRAMS))
+	EVENTS=100000 tests/e2e/e2e_events.py $(BUILD)
 
 sim: $(BUILD)/tests/test_sim
 	SLIPRING_FIRST=$(FIRST) SLIPRING_SEEDS=$(SEEDS) $<

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "core/events.h"
 #include "core/instance/knobs.h"
 #include "core/instance/log.h"
 #include "core/prefix.h"
@@ -31,7 +32,7 @@ struct control_client {
 	struct io_timer timer;
 	struct ucred cred;
 	bool used, records;           /* records: closing it ends the recording */
-	bool gateway;                 /* it may only ask for the prefixes */
+	bool limited;                 /* the gateway or the reader: it may only ask for what is its own */
 };
 
 struct control {
@@ -43,8 +44,8 @@ struct control {
 	uint32_t step_default_ns;
 	struct recorder *recorder;
 	struct stats_page *stats;
-	uid_t gateway;
-	int prefix_fd;
+	uid_t gateway, reader;
+	int prefix_fd, events_fd;
 	gid_t group;                  /* -1: none */
 	char group_name[64];
 	struct io_watch listener;
@@ -240,6 +241,30 @@ static void send_prefixes(const struct control *c, int to, struct control_answer
 	send_answer(to, a);
 }
 
+/* The connection stays: its end tells the reader that we are gone. */
+static bool send_events(struct control_client *p, struct control_answer *a)
+{
+	const struct control *c = p->c;
+
+	a->result = -EPERM;
+	if (p->cred.uid != geteuid() && p->cred.uid != 0 && p->cred.uid != c->reader) {
+		snprintf(a->say, sizeof(a->say), "uid %u may not read events, which hold prompts: only uid %u, root and the "
+		         "\"user\" of --kv-events-config may", (unsigned)p->cred.uid, (unsigned)geteuid());
+		return false;
+	}
+	a->result = -ENOTSUP;
+	if (c->events_fd < 0) {
+		snprintf(a->say, sizeof(a->say), "this daemon keeps no events: it was started without "
+		         "--kv-events-config {\"enable_kv_cache_events\":true}, or caches no prefixes");
+		return false;
+	}
+	a->result = 0;
+	if (send_memory(p->socket.fd, c->events_fd, a) < 0)
+		return false;
+	io_timer_del(p->c->io, &p->timer);
+	return true;
+}
+
 /* Send it memory that only the daemon can write, if it may see it; the connection stays. */
 static bool start_recording(struct control_client *p, int64_t what, struct control_answer *a)
 {
@@ -288,14 +313,17 @@ static void on_message(struct io_watch *w, uint32_t events)
 		send_answer(w->fd, &a);
 	} else if (n > 0) {
 		a.knob = q.knob;
-		if (q.knob == CONTROL_PREFIX && !q.zero) {
+		if (q.knob == CONTROL_PREFIX && !q.zero && (!p->limited || p->cred.uid == c->gateway)) {
 			send_prefixes(c, w->fd, &a);
 			client_close(p);
 			return;
 		}
-		if (p->gateway) {
+		if (q.knob == CONTROL_EVENTS && !q.zero) {
+			if (send_events(p, &a))
+				return;
+		} else if (p->limited) {
 			a.result = -EPERM;
-			snprintf(a.say, sizeof(a.say), "the gateway's user may not change settings or record");
+			snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record", (unsigned)p->cred.uid);
 		} else if (q.knob == CONTROL_RECORD && !q.zero) {
 			if (!p->records && start_recording(p, q.value, &a))
 				return;
@@ -333,7 +361,7 @@ static bool in_group(int fd, gid_t primary, gid_t group)
 }
 
 /* A client without the right gets the reason at once and takes no place. */
-static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *gateway)
+static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *limited)
 {
 	struct control_answer a = { .result = -EPERM };
 	socklen_t len = sizeof(*cred);
@@ -344,8 +372,9 @@ static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *gateway
 		return false;
 	if (cred->uid == geteuid() || cred->uid == 0 || in_group(fd, cred->gid, c->group))
 		return true;
-	*gateway = c->gateway != (uid_t)-1 && cred->uid == c->gateway;
-	if (*gateway)
+	*limited = (c->gateway != (uid_t)-1 && cred->uid == c->gateway) ||
+	           (c->reader != (uid_t)-1 && cred->uid == c->reader);
+	if (*limited)
 		return true;
 	if (*c->group_name)
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u, root and "
@@ -372,15 +401,15 @@ static void client_accept(struct control *c, int fd)
 {
 	struct control_client *p = c->client;
 	struct ucred cred;
-	bool gateway = false;
+	bool limited = false;
 
 	while (p < c->client + CLIENTS_MAX && p->used)
 		p++;
-	if (!may_ask(c, fd, &cred, &gateway) || p == c->client + CLIENTS_MAX) {
+	if (!may_ask(c, fd, &cred, &limited) || p == c->client + CLIENTS_MAX) {
 		close(fd);
 		return;
 	}
-	*p = (struct control_client){ .c = c, .cred = cred, .used = true, .gateway = gateway,
+	*p = (struct control_client){ .c = c, .cred = cred, .used = true, .limited = limited,
 	                    .socket = { .fd = fd, .events = IO_IN | IO_HUP, .fn = on_message, .ctx = p },
 	                    .timer = { .fn = on_deadline, .ctx = p } };
 	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
@@ -475,7 +504,9 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 	c->stats = cfg->stats;
 	c->recorder = cfg->recorder;
 	c->gateway = cfg->gateway;
+	c->reader = cfg->reader;
 	c->prefix_fd = cfg->prefix_fd;
+	c->events_fd = cfg->events_fd;
 	c->step_default_ns = cfg->step_default_ns;
 	c->step_target_us = cfg->knobs.step_ns == cfg->step_default_ns ? 0 : cfg->knobs.step_ns / 1000;
 	c->listener.fd = -1;

@@ -6,7 +6,8 @@
  * The daemon's own user, root, and the members of one group may use it.  Others get an answer that
  * says so and are closed before they are read, so they take no place.  One client is accepted at a
  * time, with a pause after each, so endless connecting costs the daemon little.  A client has one
- * second for its one message.  A client that records (record.h) keeps its connection until the end.
+ * second for its one message.  A client that records (record.h) or reads the events keeps its
+ * connection until the end.
  *
  * Belongs to the loop's thread.  After control_create only a recording allocates memory, and frees it.
  */
@@ -29,6 +30,8 @@ struct control_config {
 	uint32_t step_default_ns;     /* what step-target-ms 0 means on this device */
 	uid_t gateway;                /* may ask for the prefixes and for nothing else; -1 = nobody */
 	int prefix_fd;                /* the memory that shows them (core/prefix.h); -1 = none */
+	uid_t reader;                 /* may ask for the events and for nothing else; -1 = nobody */
+	int events_fd;                /* the memory that has them (core/events.h); -1 = none */
 	struct recorder *recorder;    /* for recordings; NULL = none possible */
 	struct stats_page *stats;     /* shows each knob's value and ceiling */
 };

@@ -25,10 +25,12 @@
 #include "core/clients/clients.h"
 #include "core/instance/config.h"
 #include "control.h"
+#include "events.h"
 #include "core/instance/io.h"
 #include "kernels/backend.h"
 #include "kernels/null/null.h"
 #include "core/instance/knobs.h"
+#include "core/instance/kv_events.h"
 #include "core/kv/kv.h"
 #include "listen.h"
 #include "core/models/load.h"
@@ -61,7 +63,9 @@ struct daemon {
 	struct rank_task rank;
 	struct prefix_secret secret;
 	struct prefix_page *shown;        /* the prefixes that we have; NULL: nobody looks */
-	int shown_fd;
+	struct events_page *events;       /* where the names of their blocks lie; NULL: nobody is told */
+	int shown_fd, events_fd;
+	uid_t reader;                     /* who may read the events besides us and root; -1: nobody */
 	struct keep keep;                 /* dir NULL: cached prefixes end with us */
 	char keep_name[CONFIG_INSTANCE + 8];
 	bool drained;                     /* the loop has ended as it should */
@@ -393,6 +397,35 @@ static int make_prefixes(struct daemon *d)
 	return 0;
 }
 
+/* --kv-events-config: names of blocks lie where another process can read them. */
+static int make_events(struct daemon *d)
+{
+	const struct sr_limits *l = &d->plan.limits;
+	const uid_t uid = d->gateway != (uid_t)-1 ? d->gateway : geteuid();
+	const struct passwd *pw = NULL;
+	struct kv_events e;
+	int r = kv_events_parse(&e, d->cfg.kv_events_config, d->err, sizeof(d->err));
+
+	d->reader = (uid_t)-1;
+	if (r == 0 && e.on && !d->cfg.enable_prefix_caching) {
+		snprintf(d->err, sizeof(d->err), "--kv-events-config needs --enable-prefix-caching");
+		r = -EINVAL;
+	} else if (r == 0 && e.on && *e.user && !(pw = getpwnam(e.user))) {
+		snprintf(d->err, sizeof(d->err), "--kv-events-config: \"user\": there is no user %s", e.user);
+		r = -EINVAL;
+	} else if (r == 0 && e.on &&
+	           (r = events_create(&d->events, &d->events_fd, l->n_blocks, l->n_host_blocks, l->block_tokens)) < 0) {
+		snprintf(d->err, sizeof(d->err), "no memory for the events of %d blocks: %s", l->n_blocks, strerror(-r));
+	}
+	if (r < 0)
+		return fail(d, "cannot start");
+	if (pw)
+		d->reader = pw->pw_uid;
+	if (d->events)
+		d->events->salt = prefix_salt(&d->secret, scope_of(&d->cfg), uid, uid, 0);
+	return 0;
+}
+
 /* A number of all that answers depend on. */
 static uint32_t answers_of(const struct daemon *d)
 {
@@ -444,7 +477,7 @@ static int make_scheduler(struct daemon *d)
 	struct kv_config k = { .n_blocks = l->n_blocks, .n_host = l->n_host_blocks,
 		.block_tokens = l->block_tokens, .copies = l->copies, .n_owners = TENANTS,
 		.n_groups = l->n_groups, .n_states = l->n_states,
-		.key = { d->secret.name[0], d->secret.name[1] }, .shown = d->shown };
+		.key = { d->secret.name[0], d->secret.name[1] }, .shown = d->shown, .events = d->events };
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
@@ -467,7 +500,8 @@ static int make_scheduler(struct daemon *d)
 	struct control_config cc = { .run_dir = d->run_dir, .group = d->cfg.operator_group,
 	                             .step_default_ns = step_default_ns, .recorder = &d->recorder,
 	                             .stats = d->loop.st, .gateway = d->gateway,
-	                             .prefix_fd = d->shown ? d->shown_fd : -1 };
+	                             .prefix_fd = d->shown ? d->shown_fd : -1, .reader = d->reader,
+	                             .events_fd = d->events ? d->events_fd : -1 };
 	struct sched_port port;
 
 	for (int32_t g = 0; g < l->n_groups; g++)
@@ -553,6 +587,7 @@ static void stop_daemon(struct daemon *d)
 	sched_destroy(d->loop.s);
 	kv_destroy(d->kv);
 	prefix_destroy(d->shown);
+	events_destroy(d->events);
 	if (!d->loop.health.hangs) {                      /* a hung device may still read the model */
 		if (d->loop.b)
 			d->loop.ops->close(d->loop.b);
@@ -601,7 +636,7 @@ static int start_daemon(struct daemon *d)
 	}
 	if ((r = open_backend(d)) < 0)
 		return r;
-	if (find_gateway(d, &d->gateway) < 0 || make_prefixes(d) < 0)
+	if (find_gateway(d, &d->gateway) < 0 || make_prefixes(d) < 0 || make_events(d) < 0)
 		return -1;
 	fd = listen_open(&d->ring_socket, d->cfg.socket_group, d->err, sizeof(d->err));
 	if (fd < 0)

@@ -31,6 +31,7 @@
 
 #include "commands.h"
 #include "core/instance/config.h"
+#include "core/instance/kv_events.h"
 #include "core/instance/log.h"
 #include "core/listen.h"
 #include "core/instance/notify.h"
@@ -68,6 +69,7 @@ struct serve {
 	int code;                     /* exit code of the child that ended everything */
 	int n_daemons;
 	struct child adapter, daemon[SERVE_DAEMONS];
+	struct child events;          /* program NULL: no --kv-events-config */
 };
 
 /* In the child: the words and the place of one of several daemons, its rank, its CPUs and its GPUs. */
@@ -157,7 +159,8 @@ static int start_child(struct serve *s, struct child *c, const sigset_t *mask)
 /* The i-th child; NULL past the last. */
 static struct child *child(struct serve *s, int i)
 {
-	return i < s->n_daemons ? &s->daemon[i] : i == s->n_daemons ? &s->adapter : NULL;
+	return i < s->n_daemons ? &s->daemon[i] : i == s->n_daemons ? &s->adapter :
+	       i == s->n_daemons + 1 && s->events.program ? &s->events : NULL;
 }
 
 static struct child *child_of(struct serve *s, pid_t pid)
@@ -205,7 +208,8 @@ static void daemon_ready(struct serve *s, struct child *c, const sigset_t *mask)
 	for (int i = 0; i < s->n_daemons; i++)
 		if (!s->daemon[i].ready)
 			return;
-	if (s->adapter.pid || s->stopping || start_child(s, &s->adapter, mask) == 0)
+	if (s->adapter.pid || s->stopping || (start_child(s, &s->adapter, mask) == 0 &&
+	    (!s->events.program || start_child(s, &s->events, mask) == 0)))
 		return;
 	s->code = 1;
 	stop_all(s);
@@ -229,7 +233,7 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	memcpy(&who, CMSG_DATA(h), sizeof(who));
 	text[n] = 0;
 	c = child_of(s, who.pid);
-	if (!c)
+	if (!c || c == &s->events)
 		return true;
 	if (!strcmp(text, "WATCHDOG=1"))
 		feed(s, c);
@@ -260,6 +264,13 @@ static bool again(struct serve *s, struct child *c, int status)
 	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
 	if (c == &s->adapter || !s->adapter.pid)
 		return false;
+	if (c == &s->events) {
+		c->deaths = sr_now() - c->start >= STEADY_NS ? 1 : c->deaths + 1;
+		if (c->deaths < DEATHS_MAX)
+			return true;
+		log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);
+		return false;
+	}
 	c->rests = c->listen_fd >= 0 && WIFEXITED(status) && !WEXITSTATUS(status) && c->ready;
 	if (c->rests) {
 		log_info("%s rests until a client connects", c->name);
@@ -301,11 +312,10 @@ static void on_child(struct serve *s, const sigset_t *mask)
 static int restart(struct serve *s, const sigset_t *mask)
 {
 	uint64_t now = sr_now(), wait, next = UINT64_MAX;
+	struct child *c;
 
-	for (int i = 0; i < s->n_daemons && !s->stopping; i++) {
-		struct child *c = &s->daemon[i];
-
-		if (c->pid || c->rests)
+	for (int i = 0; !s->stopping && (c = child(s, i)); i++) {
+		if (c->pid || c->rests || c == &s->adapter || (c == &s->events && !s->adapter.pid))
 			continue;
 		wait = c->start + SECOND > now ? c->start + SECOND - now : 0;
 		if (!wait && start_child(s, c, mask) < 0)
@@ -470,12 +480,24 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 {
 	static struct config_models models;
 	struct serve_budget budget = { 0 };
-	int r = 0;
+	struct kv_events e;
+	int r;
 
 	s->watched = notify_watchdog_ns() > 0;
 	s->secret_fd = prefix_secret_fd();
 	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1,
 	                             .listen_fd = -1, .argc = argc, .argv = argv };
+	r = kv_events_parse(&e, cfg->kv_events_config, err, errlen);
+	if (r == 0 && e.on && cfg->models) {
+		snprintf(err, errlen, "--kv-events-config is not known with --models: each model's events need an "
+		         "endpoint of their own; start slipring-events --instance NAME for each");
+		r = -EINVAL;
+	}
+	if (r < 0)
+		return r;
+	if (e.on)
+		s->events = (struct child){ .program = "slipring-events", .name = "slipring-events", .rank = -1,
+		                            .listen_fd = -1, .argc = argc, .argv = argv };
 	if (s->secret_fd < 0)
 		r = s->secret_fd;
 	else if (!cfg->models)

@@ -127,7 +127,10 @@ const struct option options[] = {
 	TAKE("mamba-ssm-cache-dtype", TEXT, ACCEPT, MEMORY, "states are kept in float32"),
 	TAKE("mamba-block-size", SIZE, ACCEPT, MEMORY, "snapshots are kept where prompts end and where they part"),
 	TAKE_AT("kv-transfer-config", TEXT, MEMORY, "{}", "KV blocks do not leave the machine"),
-	TAKE_AT("kv-events-config", TEXT, MEMORY, "{}", "KV events are not published"),
+	OPT("kv-events-config", TEXT, MEMORY, D_ | H_, kv_events_config, NULL,
+	    .help = "tell routers which prefixes are cached, by slipring-events: a JSON object as vLLM has it, such as "
+	            "{\"enable_kv_cache_events\":true,\"endpoint\":\"tcp://*:5557\"}; and ours: encoding (map, array), "
+	            "user (who may read the daemon's events besides its own user and root)"),
 	TAKE_AT("ec-transfer-config", TEXT, MEMORY, "{}", "there is no encoder"),
 	TAKE_AT("enable-sleep-mode", YESNO, MEMORY, "false", "the daemon frees its memory only when it ends"),
 

@@ -27,10 +27,12 @@
 
 #include <stddef.h>
 
+#include "core/events.h"
 #include "core/kv/kv.h"
 #include "core/prefix.h"
 
 _Static_assert(PREFIX_GROUPS == KV_GROUPS && PREFIX_BLOCK_MAX == KV_CHUNK, "core/prefix.h is a leaf");
+_Static_assert(EVENTS_GROUPS == KV_GROUPS, "core/events.h is a leaf");
 
 #define NONE         (-1)
 #define RUN_BLOCKS   26       /* blocks in a run: 128 bytes */
@@ -61,16 +63,20 @@ struct kv_run {
 	int32_t  block[RUN_BLOCKS]; /* NONE: no longer cached */
 };
 
-/* A published block's name in the index. */
+/* A published block's name in the index; it begins as struct events_name. */
 struct kv_name {
 	struct kv_key key, parent;
 	uint64_t salt;
 	int32_t  group;
+	uint32_t stamp;           /* for who reads the events */
 	int32_t  next_in_bucket;
 	int32_t  twin;            /* the same tokens and group on the other tier, or NONE */
 	int32_t  unit, unit_before; /* its neighbours in the ring of its unit; NONE: it is in no unit */
 	int32_t  id[];            /* [block_tokens] */
 };
+_Static_assert(offsetof(struct kv_name, stamp) == offsetof(struct events_name, stamp) &&
+               offsetof(struct kv_name, salt) == offsetof(struct events_name, salt) &&
+               offsetof(struct kv_name, id) == EVENTS_HEAD, "core/events.h reads names");
 
 /* A state of a sequence. */
 struct kv_state {

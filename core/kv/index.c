@@ -24,6 +24,20 @@ struct kv_key index_key(const struct kv *kv, const struct kv_table *t, const int
 	return (struct kv_key){ { n.w[0], n.w[1] } };
 }
 
+/* A name changes: a reader of the events does not take what is half written. */
+static inline void change_begin(const struct kv *kv, struct kv_name *n)
+{
+	if (kv->cfg.events)
+		events_begin((struct events_name *)n);
+}
+
+/* by: to the stamp's next phase. */
+static inline void change_end(const struct kv *kv, struct kv_name *n, uint32_t by, int32_t i)
+{
+	if (kv->cfg.events)
+		events_end(kv->cfg.events, (struct events_name *)n, by, (uint32_t)i);
+}
+
 void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group, const int32_t *id,
                const struct kv_key *key)
 {
@@ -32,12 +46,14 @@ void index_add(struct kv *kv, int32_t i, const struct kv_table *t, int32_t group
 
 	assert(!kv->block[i].indexed);
 	kv->block[i].indexed = true;
+	change_begin(kv, n);
 	n->key = *key;
 	n->parent = (struct kv_key){ { t->key[0], t->key[1] } };
 	n->salt = t->salt;
 	n->group = group;
 	n->unit = n->unit_before = NONE;
 	copy_ids(kv, n->id, id);
+	change_end(kv, n, EVENTS_LIVE - EVENTS_BUSY, i);
 	n->next_in_bucket = *head;
 	n->twin = NONE;
 	*head = i;
@@ -54,6 +70,7 @@ void index_remove(struct kv *kv, int32_t i)
 		at = &name_of(kv, *at)->next_in_bucket;
 	*at = n->next_in_bucket;
 	kv->block[i].indexed = false;
+	change_end(kv, n, 4 - EVENTS_LIVE, i);
 	if (kv->cfg.shown)
 		prefix_take(kv->cfg.shown, n->key.w[0]);
 	if (kv->windows)

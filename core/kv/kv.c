@@ -391,16 +391,17 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 	uint32_t buckets = 16;
 	size_t owners = cfg->n_owners > 0 ? (size_t)cfg->n_owners : 1;
 	size_t at_block = padded(sizeof(struct kv)), at_name, at_bucket, at_free, at_copy, at_cache, at_active;
-	size_t at_run, at_states, end, name_bytes;
+	size_t at_run, at_states, end, name_bytes, names;
 	struct kv *kv;
 
 	if (!config_works(cfg))
 		return -EINVAL;
 	while (buckets < 2 * (uint32_t)total)
 		buckets *= 2;
-	name_bytes = padded(sizeof(struct kv_name) + (size_t)cfg->block_tokens * sizeof(int32_t));
+	name_bytes = events_name_bytes((uint32_t)cfg->block_tokens);
+	names = cfg->events ? 0 : (size_t)total * name_bytes;
 	at_name = at_block + padded((size_t)total * sizeof(struct kv_block));
-	at_bucket = at_name + (size_t)total * name_bytes;
+	at_bucket = at_name + names;
 	at_free = at_bucket + padded(buckets * sizeof(int32_t));
 	at_copy = at_free + padded((size_t)total * sizeof(int32_t));
 	at_cache = at_copy + padded(((size_t)cfg->copies + 1) * sizeof(struct kv_copy));
@@ -424,10 +425,15 @@ int kv_create(struct kv **out, const struct kv_config *cfg)
 		cfg->shown->n_groups = (uint32_t)kv->cfg.n_groups;
 		memcpy(cfg->shown->reach, kv->reach, sizeof(kv->reach));
 	}
+	if (cfg->events) {
+		cfg->events->n_groups = (uint32_t)kv->cfg.n_groups;
+		for (int32_t g = 0; g < kv->cfg.n_groups; g++)
+			cfg->events->window[g] = cfg->group[g].window;
+	}
 	kv->shift = __builtin_ctz((unsigned)cfg->block_tokens);
 	kv->block = (struct kv_block *)((char *)kv + at_block);
 	kv->run = (struct kv_run *)((char *)kv + at_run);
-	kv->name = (char *)kv + at_name;
+	kv->name = cfg->events ? (char *)cfg->events->name : (char *)kv + at_name;
 	kv->name_bytes = name_bytes;
 	kv->bucket = (int32_t *)((char *)kv + at_bucket);
 	kv->free[DEVICE] = (int32_t *)((char *)kv + at_free);

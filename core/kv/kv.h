@@ -68,6 +68,7 @@
 #include <stdint.h>
 
 struct kv;
+struct events_page;
 struct prefix_page;
 
 /* The ids of a sequence, in pooled chunks that it owns.  All are full but the last, which
@@ -113,6 +114,8 @@ struct kv_config {
 	struct kv_group group[KV_GROUPS];
 	int32_t  n_states;    /* 0: layers have none */
 	struct prefix_page *shown; /* shows the names of published blocks (core/prefix.h); NULL = nobody looks */
+	struct events_page *events; /* made for these blocks: their names lie there (core/events.h); NULL = nobody
+	                              is told */
 };
 
 struct kv_copy { int32_t device, host, out; }; /* host counts from 0; out = 1 demotes */

@@ -15,7 +15,7 @@ check() { # what command...
 }
 
 check "make install" make --no-print-directory BUILD="$build" DESTDIR="$dir" PREFIX=/usr install
-for f in bin/slipring bin/slipringd bin/slipring-http include/slipring.h include/slipring-sampling.h include/slipring-guide.h \
+for f in bin/slipring bin/slipringd bin/slipring-http bin/slipring-events include/slipring.h include/slipring-sampling.h include/slipring-guide.h \
          include/slipring-text.h \
          lib/libslipring.a lib/libslipring.so.1 lib/libslipring-text.so.0 share/man/man1/slipring.1 \
          share/slipring/python/slipring.py share/slipring/python/slipring_vllm.py share/slipring/python/slipring_dynamo.py lib/sysusers.d/slipring.conf lib/tmpfiles.d/slipring.conf; do

@@ -2,15 +2,11 @@
 #include "known.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "core/instance/knobs.h"
+#include "core/instance/ask.h"
 
 #define SENT      16384              /* names that were sent lately; newer ones replace older */
 #define SENT_NS   10000000000ull     /* a prompt is computed, or given up, within 10 s */
@@ -22,44 +18,11 @@ struct known {
 
 /* ---- the page ---- */
 
-static int receive_fd(int s, struct control_answer *a)
-{
-	char control[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = { a, sizeof(*a) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-	                    .msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(s, &m, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-	int fd = -1;
-
-	if (h && h->cmsg_type == SCM_RIGHTS && h->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(h), sizeof(fd));
-	if (n == sizeof(*a) && a->magic == CONTROL_MAGIC && a->result < 0)
-		return a->result;
-	return n == sizeof(*a) && fd >= 0 ? fd : -EPROTO;
-}
-
 int known_fetch(const struct prefix_page **out, const char *run_dir)
 {
-	const struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, CONTROL_PREFIX, 0, 0 };
-	const struct timeval second = { 1, 0 };
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	struct control_answer answer = { 0 };
-	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -EPROTO, r;
+	struct control_answer answer;
+	int fd = ask_memory(run_dir, CONTROL_PREFIX, &answer, NULL), r;
 
-	if (s < 0)
-		return -errno;
-	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
-	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
-	r = snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", run_dir, CONTROL_FILE);
-	if (r >= (int)sizeof(a.sun_path))
-		fd = -ENAMETOOLONG;
-	else if (connect(s, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-	         send(s, &q, sizeof(q), MSG_NOSIGNAL) != sizeof(q))
-		fd = -errno;
-	else
-		fd = receive_fd(s, &answer);
-	close(s);
 	if (fd < 0)
 		return fd;
 	r = prefix_open(out, fd);

@@ -86,28 +86,28 @@ static int32_t found(struct kv *kv, int32_t text, uint64_t salt, int32_t n)
 static void test_create(void **state)
 {
 	static const struct { struct kv_config c; int want; } cases[] = {
-		{ { 1, 0, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, 0 },
-		{ { 4, 2, 64, 1, { 0 }, 0, 0, { { 0 } }, 0, NULL }, 0 },
-		{ { 0, 0, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, -1, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 0, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 24, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },      /* no divisor of a chunk */
-		{ { 4, 0, 128, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, -1, { 0 }, 0, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, -1, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, INT16_MAX, 0, { { 0 } }, 0, NULL }, 0 },
-		{ { 4, 0, 16, 0, { 0 }, INT16_MAX + 1, 0, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, 0, NULL }, 0 },
-		{ { 4, 0, 16, 0, { 0 }, 0, -1, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, KV_GROUPS + 1, { { 0 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { -1 } }, 0, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 0, NULL }, 0 },
-		{ { 4, 1, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 0, NULL }, 0 },
-		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, 3, NULL }, 0 },
-		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, -1, NULL }, -EINVAL },
-		{ { 4, 0, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 3, NULL }, -EINVAL },   /* states beside windows, a host tier */
-		{ { 4, 1, 16, 0, { 0 }, 0, 1, { { 0 } }, 3, NULL }, -EINVAL },
+		{ { 1, 0, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, 0 },
+		{ { 4, 2, 64, 1, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, 0 },
+		{ { 0, 0, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, -1, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 0, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 24, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },      /* no divisor of a chunk */
+		{ { 4, 0, 128, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { INT32_MAX, INT32_MAX, 16, 0, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, -1, { 0 }, 0, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, -1, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX, 0, { { 0 } }, 0, NULL, NULL }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, INT16_MAX + 1, 0, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, 0, NULL, NULL }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, 0, -1, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, KV_GROUPS + 1, { { 0 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { -1 } }, 0, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 0, NULL, NULL }, 0 },
+		{ { 4, 1, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 0, NULL, NULL }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, 3, NULL, NULL }, 0 },
+		{ { 4, 0, 16, 0, { 0 }, 0, 1, { { 0 } }, -1, NULL, NULL }, -EINVAL },
+		{ { 4, 0, 16, 0, { 0 }, 0, 2, { { 0 }, { 512 } }, 3, NULL, NULL }, -EINVAL },   /* states beside windows, a host tier */
+		{ { 4, 1, 16, 0, { 0 }, 0, 1, { { 0 } }, 3, NULL, NULL }, -EINVAL },
 	};
 
 	(void)state;

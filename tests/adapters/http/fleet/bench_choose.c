@@ -1,4 +1,4 @@
-/* LINK: adapters/http/fleet/choose.c adapters/http/fleet/known.c @kv */
+/* LINK: adapters/http/fleet/choose.c adapters/http/fleet/known.c core/instance/ask.c @kv */
 /* bench_choose.c - what knowing costs: a daemon, to show the name of a block that it publishes; an adapter, to
  * choose among 8 daemons for a prompt of 2,048 tokens, with the processor's caches swept in between.
  */

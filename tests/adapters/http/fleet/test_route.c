@@ -1,4 +1,4 @@
-/* LINK: adapters/http/fleet/choose.c adapters/http/fleet/known.c @kv */
+/* LINK: adapters/http/fleet/choose.c adapters/http/fleet/known.c core/instance/ask.c @kv */
 /* test_route.c - the adapter's choice of a daemon, judged by five loads beside simpler policies.
  *
  * Simulated daemons: 20,000 prompt tokens/s, steps of 8 ms and 30 us a row, 64 sequences, chunks of 2,048, first
