@@ -63,7 +63,7 @@ static void test_round(void **state)
 		uint16_t scales[3 * 24];
 		struct sr_tensor t = { .type = SR_AWQ4, .n = 24, .k = 96, .count = 1, .group = groups[g],
 		                       .scale_type = SR_F16 };
-		const struct apart at = { (uint8_t *)qweight, (uint8_t *)scales, (uint8_t *)qzeros };
+		const struct apart at = { (uint8_t *)qweight, (uint8_t *)scales, (uint8_t *)qzeros, NULL };
 		uint8_t rows[24 * 96 / 32 * 20];
 		struct awq a;
 		double error;
