@@ -445,7 +445,7 @@ hostile: $(addprefix $(BUILD)/tests/test_,hostile hostile_ends bystander faults 
 	SLIPRING_KILLS=$(KILLS) $(BUILD)/tests/test_hostile_ends
 
 # All that has threads.  gcc warns that it does not model fences: docs/proof.md says what does.
-THREADED := $(addprefix test_,guide ring shmring client clients clients_conn hostile hostile_ends stats io team worker engine)
+THREADED := $(addprefix test_,guide ring shmring client clients clients_conn clients_ask hostile hostile_ends stats io team worker engine)
 tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
@@ -523,7 +523,7 @@ page-test: all
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
 
-COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client host clients clients_conn \
+COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client host clients clients_conn clients_ask \
 	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_keys model_kv \
 	notify plan quant safetensors stats)
 coverage:

@@ -19,8 +19,8 @@ goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the o
 import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
 
 SCHED = ["kv", "sched", "sched_ends", "guided", "limits", "company", "sim", "sched_share"]
-CLIENTS = ["clients", "clients_conn", "shmring", "hostile", "hostile_ends"]
-RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "hostile", "hostile_ends"]
+CLIENTS = ["clients", "clients_conn", "clients_ask", "shmring", "hostile", "hostile_ends"]
+RINGS = ["ring", "host", "shmring", "client", "clients", "clients_conn", "clients_ask", "hostile", "hostile_ends"]
 TESTS = {
     "core/kv/kv.c": SCHED, "core/kv/index.c": SCHED, "core/kv/cache.c": SCHED,
     "core/clients/serve.c": CLIENTS, "core/clients/accept.c": CLIENTS,
