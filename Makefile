@@ -110,8 +110,8 @@ EXACT  := -O3 -ffp-contract=off
 AVX2   := $(EXACT) -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
 objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))
-$(call objects,plain types): FLAGS := $(EXACT)
-$(call objects,lanes compact isa/avx2 isa/avx2_matmul isa/avx2_attend): FLAGS := $(AVX2)
+$(call objects,plain types types_iq): FLAGS := $(EXACT)
+$(call objects,lanes compact compact_held compact_iq isa/avx2 isa/avx2_matmul isa/avx2_attend): FLAGS := $(AVX2)
 $(call objects,isa/avx512 isa/avx512_matmul isa/avx512_attend): FLAGS := $(AVX512)
 
 define program
@@ -144,7 +144,7 @@ GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_figures   := $(FIGURES)
 GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
-GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types kvblock lanes compact plain pick) $(wildcard kernels/cpu/isa/*.c)
+GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types types_iq kvblock lanes compact compact_held compact_iq plain pick) $(wildcard kernels/cpu/isa/*.c)
 GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)

@@ -29,6 +29,10 @@ enum sr_type {             /* as stored; what a back end holds is its own affair
 	SR_I8,                 /* data [n][k], scale f32/bf16/f16: [n], or one (group_n 0) */
 	SR_MXFP4,              /* e2m1, 32 to an e8m0 scale.  GGUF: 17 bytes a block; with scale.bytes, as the
 	                        * safetensors of gpt-oss have it: data [n][k/32][16], scale u8 [n][k/32] */
+	SR_IQ2_XXS, SR_IQ2_XS, SR_IQ2_S, SR_IQ3_XXS, SR_IQ3_S, /* GGUF, sets of weights by number; 256 to a block */
+	SR_NVFP4,              /* e2m1, 16 to a scale in e4m3, and `zero` an f32 for all, by which they are multiplied.
+	                        * GGUF: 36 bytes for 64; with scale.bytes: data [n][k/2], scale [n][k/16] */
+	SR_NVFP4_CT,           /* the same of compressed-tensors, divided by `zero` */
 };
 
 struct sr_extent { uint64_t offset, bytes; int32_t file; };

@@ -154,7 +154,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 22
+#define MODEL_TYPES 27
 struct tensor_type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;

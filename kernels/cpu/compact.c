@@ -4,19 +4,9 @@
 #include "compact.h"
 
 #include <assert.h>
-#include <immintrin.h>
 
-#include "lanes.h"
+#include "compact_impl.h"
 #include "types.h"
-
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
-enum { NIBBLES = 256, PAIRS = 128, BITS = 64 };
 
 struct layout {
 	uint8_t  groups;              /* of a piece */
@@ -31,7 +21,9 @@ INLINE const struct layout *layout_of(int32_t type)
 	static const struct layout q6_k = { 8, 288, NIBBLES + PAIRS, 32 }, q3_k = { 8, 224, PAIRS + BITS, 4 };
 	static const struct layout iq4_xs = { 8, 128, NIBBLES, 0 }, iq4_nl = { 1, 32, NIBBLES, 0 };
 	static const struct layout q5_0 = { 1, 32, NIBBLES + BITS, 16 }, q5_1 = { 1, 64, NIBBLES + BITS, 0 };
-	static const struct layout mxfp4 = { 1, 16, NIBBLES, 0 };
+	static const struct layout mxfp4 = { 1, 16, NIBBLES, 0 }, q2_k = { 8, 320, PAIRS, 0 };
+	static const struct layout iq2_xxs = { 8, 32, 128, 0 }, iq2_xs = { 8, 160, 128, 0 };
+	static const struct layout iq2_s = { 8, 160, 144, 0 }, iq3_xxs = { 8, 32, 192, 0 }, iq3_s = { 8, 96, 208, 0 };
 
 	switch (type) {
 	case SR_Q4_K:   return &q4_k;
@@ -43,6 +35,12 @@ INLINE const struct layout *layout_of(int32_t type)
 	case SR_Q5_0:   return &q5_0;
 	case SR_Q5_1:   return &q5_1;
 	case SR_MXFP4:  return &mxfp4;
+	case SR_Q2_K:   return &q2_k;
+	case SR_IQ2_XXS: return &iq2_xxs;
+	case SR_IQ2_XS: return &iq2_xs;
+	case SR_IQ2_S:  return &iq2_s;
+	case SR_IQ3_XXS: return &iq3_xxs;
+	case SR_IQ3_S:  return &iq3_s;
 	}
 	return NULL;
 }
@@ -57,24 +55,43 @@ int compact_groups(int32_t type)
 {
 	const struct layout *l = layout_of(type);
 
-	return l ? l->groups : 0;
+	return l ? l->groups : types_piece(type) / GROUP;
+}
+
+int32_t compact_step(int32_t type, int32_t k, int32_t first, bool few)
+{
+	int32_t rest = k / GROUP - first, most = few ? COMPACT_MOST : COMPACT_ROOM, piece = types_piece(type) / GROUP;
+
+	switch (types_base(type)) {
+	case HELD_I8:                  /* its units lie in the block */
+		return rest;
+	case HELD_F8: case HELD_F8_BLOCK: case HELD_NVFP4:
+		rest = piece - first % piece < rest ? piece - first % piece : rest;
+		most = COMPACT_MOST;
+		break;
+	case HELD_U4_ORDER:
+		most = COMPACT_MOST;
+	}
+	return rest < most ? rest : most;
 }
 
 size_t compact_block_bytes(int32_t type, int32_t k)
 {
 	const struct layout *l = layout_of(type);
 
+	if (!l)
+		return compact_held_bytes(type, k);
 	return (scales_bytes(l, k) + (size_t)(k / GROUP) * l->group + 63) & ~(size_t)63;
 }
 
 /* ---- at load -------------------------------------------------------------------------------- */
 
 static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
-static const int8_t e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+const int8_t compact_e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
 static const int8_t *values_of(int32_t type)
 {
-	return type == SR_IQ4_XS || type == SR_IQ4_NL ? iq4 : type == SR_MXFP4 ? e2m1 : NULL;
+	return type == SR_IQ4_XS || type == SR_IQ4_NL ? iq4 : type == SR_MXFP4 ? compact_e2m1 : NULL;
 }
 
 /* The scales of a piece: n bytes at `from` of the stored block, byte i of output c to dst[width * c + i] or,
@@ -106,6 +123,15 @@ static void pack_scales(int32_t type, const uint8_t *stored, int c, uint8_t *dst
 		dst = put_scales(dst, stored, c, 0, 2, false);
 		put_scales(dst, stored, c, 2, 6, true);
 		return;
+	case SR_Q2_K:
+		dst = put_scales(dst, stored, c, 80, 2, false);
+		dst = put_scales(dst, stored, c, 82, 2, false);
+		put_scales(dst, stored, c, 0, 16, true);
+		return;
+	case SR_IQ2_XS: case SR_IQ2_S: case SR_IQ3_S:
+		dst = put_scales(dst, stored, c, 0, 2, false);
+		put_scales(dst, stored, c, type == SR_IQ2_XS ? 66 : type == SR_IQ2_S ? 74 : 106, type == SR_IQ3_S ? 4 : 8, true);
+		return;
 	case SR_MXFP4:
 		put_scales(dst, stored, c, 0, 1, false);
 		return;
@@ -130,9 +156,10 @@ static void pack_high(const uint8_t *q, int c, int from, int bits, uint8_t *dst)
 
 static void pack_quants(int32_t type, const uint8_t *q, int c, uint8_t *dst)
 {
-	if (type == SR_Q3_K) {
+	if (type == SR_Q3_K || type == SR_Q2_K) {
 		pack_high(q, c, 0, 2, dst);
-		pack_high(q, c, 2, 1, dst + PAIRS);
+		if (type == SR_Q3_K)
+			pack_high(q, c, 2, 1, dst + PAIRS);
 		return;
 	}
 	for (int i = 0; i < 16; i++)
@@ -141,6 +168,11 @@ static void pack_quants(int32_t type, const uint8_t *q, int c, uint8_t *dst)
 		pack_high(q, c, 4, 2, dst + NIBBLES);
 	else if (type != SR_Q4_K && !values_of(type))
 		pack_high(q, c, 4, 1, dst + NIBBLES);
+}
+
+static bool of_sets(int32_t type)
+{
+	return type >= SR_IQ2_XXS && type <= SR_IQ3_S;
 }
 
 void compact_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
@@ -152,65 +184,33 @@ void compact_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], 
 	for (int i = 15; values && i >= 0; i--)
 		index[(uint8_t)values[i]] = (uint8_t)i;
 	memset(dst, 0, compact_block_bytes(type, k));
+	if (!l) {
+		compact_held_pack(type, k, src, dst);
+		return;
+	}
 	for (int32_t g = 0; g < k / GROUP; g++)
 		for (int c = 0; c < KERN_COLS; c++) {
-			uint8_t q[GROUP];
+			uint8_t *to = dst + scales_bytes(l, k) + (size_t)g * l->group, q[GROUP];
+			const uint8_t *stored;
 			struct group w;
 
 			if (!src[c])
 				continue;         /* zero scales: every weight is 0 */
+			stored = src[c] + (size_t)(g / l->groups) * types_bytes(type, GROUP * l->groups);
 			if (g % l->groups == 0)
-				pack_scales(type, src[c] + (size_t)(g / l->groups) * types_bytes(type, GROUP * l->groups),
-					c, dst + (size_t)(g / l->groups) * l->scales);
+				pack_scales(type, stored, c, dst + (size_t)(g / l->groups) * l->scales);
+			if (of_sets(type)) {
+				compact_iq_pack(type, stored, g % l->groups, c, to);
+				continue;
+			}
 			types_group(type, src[c], g, &w);
 			for (int i = 0; i < GROUP; i++)
 				q[i] = values ? index[(uint8_t)w.q[i]] : (uint8_t)(w.q[i] + l->offset);
-			pack_quants(type, q, c, dst + scales_bytes(l, k) + (size_t)g * l->group);
+			pack_quants(type, q, c, to);
 		}
 }
 
 /* ---- before products ------------------------------------------------------------------------ */
-
-INLINE __m256i load(const void *p)
-{
-	return _mm256_loadu_si256((const __m256i *)p);
-}
-
-INLINE __m128i load16(const void *p)
-{
-	return _mm_loadu_si128((const __m128i *)p);
-}
-
-INLINE void put(uint8_t *to, __m256i v)
-{
-	_mm256_store_si256((__m256i *)(void *)to, v);
-}
-
-INLINE __m256i bytes(int v)
-{
-	return _mm256_set1_epi8((char)v);
-}
-
-/* The part of each byte under `mask`, moved up by `by` bits (down, if negative). */
-INLINE __m256i moved(__m256i v, const int by, const int mask)
-{
-	v = by >= 0 ? _mm256_slli_epi16(v, by) : _mm256_srli_epi16(v, -by);
-	return _mm256_and_si256(v, bytes(mask));
-}
-
-/* Nibbles of a table's entries. */
-INLINE void look_up(const int8_t *values, const uint8_t *from, uint8_t *to)
-{
-	const __m256i table = _mm256_xor_si256(_mm256_broadcastsi128_si256(load16(values)), bytes(0x80));
-
-	UNROLL
-	for (int i = 0; i < NIBBLES; i += 32) {
-		__m256i v = load(from + i);
-
-		put(to + i, _mm256_shuffle_epi8(table, moved(v, 0, 15)));
-		put(to + NIBBLES + i, _mm256_shuffle_epi8(table, moved(v, -4, 15)));
-	}
-}
 
 /* Nibbles and a fifth bit, and `add` more. */
 INLINE void five_bits(const uint8_t *from, const int add, uint8_t *to)
@@ -249,6 +249,15 @@ INLINE void six_bits(const uint8_t *from, uint8_t *to)
 	}
 }
 
+INLINE void two_bits(const uint8_t *from, uint8_t *to)
+{
+	UNROLL
+	for (int half = 0; half < 64; half += 32)
+		UNROLL
+		for (int j = 0; j < 8; j++)
+			put(to + 64 * j + half, moved(load(from + j / 4 * 64 + half), -2 * (j % 4), 3));
+}
+
 /* Two bits and a third, which is 1 if 4 is not to be taken away; lanes hold 32 more. */
 INLINE void three_bits(const uint8_t *from, uint8_t *to)
 {
@@ -263,16 +272,6 @@ INLINE void three_bits(const uint8_t *from, uint8_t *to)
 			put(to + 64 * j + half, _mm256_add_epi8(bytes(28), _mm256_or_si256(low, moved(high, 2 - j, 4))));
 		}
 	}
-}
-
-/* Products of f16 and small integers, sixteen, as f16.  by: signed bytes. */
-INLINE void put_products(uint8_t *to, __m256 d0, __m256 d1, __m128i by)
-{
-	__m256 a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(by));
-	__m256 b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(by, by)));
-
-	_mm_store_si128((__m128i *)(void *)to, _mm256_cvtps_ph(_mm256_mul_ps(d0, a), 0));
-	_mm_store_si128((__m128i *)(void *)(to + 16), _mm256_cvtps_ph(_mm256_mul_ps(d1, b), 0));
 }
 
 INLINE __m128i bits_up(const uint8_t *s, const int up, const int mask)
@@ -292,6 +291,22 @@ INLINE void scales_45(const uint8_t *s, int j, uint8_t *to)
 	compact_scales_45(s, j, &scale, &min);
 	put_products(to, d0, d1, scale);
 	put_products(to + 32, m0, m1, min);
+}
+
+/* d0, d1, m0, m1; minima are stored negative. */
+INLINE void scales_2(const uint8_t *s, int j, uint8_t *to)
+{
+	const __m256 minus = _mm256_set1_ps(-0.0f);
+	__m256 d0 = _mm256_cvtph_ps(load16(s)), d1 = _mm256_cvtph_ps(load16(s + 16));
+	__m256 m0 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 32)), minus);
+	__m256 m1 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 48)), minus);
+
+	for (int h = 0; h < 2; h++) {
+		const uint8_t *at = s + 64 + 16 * (2 * j + h);
+
+		put_products(to + 32 * h, d0, d1, compact_bits(at, 0, 15));
+		put_products(to + 64 + 32 * h, m0, m1, compact_bits(at, 4, 15));
+	}
 }
 
 INLINE void scales_6(const uint8_t *s, int j, uint8_t *to)
@@ -347,6 +362,7 @@ INLINE void expand_scales(const int32_t type, const uint8_t *piece, int j, uint8
 	case SR_Q3_K:   scales_3(piece, j, to); return;
 	case SR_IQ4_XS: scales_iq4(piece, j, to); return;
 	case SR_MXFP4:  scales_mx(piece, to); return;
+	case SR_Q2_K:   scales_2(piece, j, to); return;
 	default:        memcpy(to, piece, type == SR_Q5_1 ? 64 : 32);
 	}
 }
@@ -357,8 +373,9 @@ INLINE void expand_quants(const int32_t type, const uint8_t *from, uint8_t *to)
 	case SR_Q5_K: case SR_Q5_1: five_bits(from, 0, to); return;
 	case SR_Q6_K:  six_bits(from, to); return;
 	case SR_Q3_K:  three_bits(from, to); return;
-	case SR_IQ4_XS: case SR_IQ4_NL: look_up(iq4, from, to); return;
-	case SR_MXFP4: look_up(e2m1, from, to); return;
+	case SR_Q2_K:  two_bits(from, to); return;
+	case SR_IQ4_XS: case SR_IQ4_NL: look_up(iq4, 128, from, to); return;
+	case SR_MXFP4: look_up(compact_e2m1, 128, from, to); return;
 	default:       five_bits(from, 128 - 16, to);
 	}
 }
@@ -375,16 +392,21 @@ INLINE struct lanes_units expand(const int32_t type, int32_t k, const uint8_t *b
 	struct lanes_units u = lanes_run(kind, room);
 
 	if (in_place)
-		u = (struct lanes_units){ room, from, LANES_SCALES, NIBBLES };
+		u = (struct lanes_units){ room, from, LANES_SCALES, NIBBLES, NULL };
 	for (int32_t g = 0; g < n; piece += l->scales)
 		for (int j = 0; j < l->groups && g < n; j++, g++, from += l->group) {
-			uint8_t *unit = room + (size_t)(g / per) * u.scales_step;
+			uint8_t *unit = room + (size_t)(g / per) * u.scales_step, *scales = unit + g % per * 32;
+			uint8_t *quants = unit + lanes_scales(kind) + (size_t)(g % per) * lanes_quants(kind);
 
 			for (int i = 0; few && i < l->group; i += 64)
 				_mm_prefetch((const char *)from + (size_t)COMPACT_MOST * l->group + i, _MM_HINT_T0);
-			expand_scales(type, piece, j, unit + g % per * 32);
+			if (of_sets(type)) {
+				compact_iq_expand(type, piece, j, from, scales, quants);
+				continue;
+			}
+			expand_scales(type, piece, j, scales);
 			if (!in_place)
-				expand_quants(type, from, unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind));
+				expand_quants(type, from, quants);
 		}
 	if (n % per)              /* a unit without a second group */
 		memset(room + (size_t)(n / per) * u.scales_step + 32, 0, 32);
@@ -392,8 +414,10 @@ INLINE struct lanes_units expand(const int32_t type, int32_t k, const uint8_t *b
 }
 
 struct lanes_units compact_expand(int32_t type, int32_t k, const uint8_t *block, int32_t first, int32_t n,
-                                  uint8_t *room)
+                                  const uint16_t *index, uint8_t *room)
 {
+	if (types_piece(type))
+		return compact_held_expand(type, k, block, first, n, index, room);
 	switch (type) {
 #define CASE(t) case t: return expand(t, k, block, first, n, room)
 	CASE(SR_Q4_K);
@@ -405,6 +429,12 @@ struct lanes_units compact_expand(int32_t type, int32_t k, const uint8_t *block,
 	CASE(SR_Q5_0);
 	CASE(SR_Q5_1);
 	CASE(SR_MXFP4);
+	CASE(SR_Q2_K);
+	CASE(SR_IQ2_XXS);
+	CASE(SR_IQ2_XS);
+	CASE(SR_IQ2_S);
+	CASE(SR_IQ3_XXS);
+	CASE(SR_IQ3_S);
 #undef CASE
 	}
 	assert(!"a type that compact_groups() knows");

@@ -15,15 +15,32 @@
  *	Q5_0      d f16                                              nibbles, bits
  *	Q5_1      d f16, m f16                                       nibbles, bits
  *	MXFP4     an exponent                                        nibbles
+ *	Q2_K      d f16, dmin f16, the 16 bytes of scales            pairs
+ *	IQ2_XXS   d f16                                              4 sets, 4 bytes of signs and scale
+ *	IQ2_XS    d f16, the 8 bytes of scales                       4 sets with their signs, u16
+ *	IQ2_S     d f16, the 8 bytes of scales                       4 sets, their high bits, 4 bytes of signs
+ *	IQ3_XXS   d f16                                              8 sets, 4 bytes of signs and scale
+ *	IQ3_S     d f16, the 4 bytes of scales                       8 sets, their high bits, 4 bytes of signs
+ *
+ * Held types (types.h), whose pieces are as long as one scale counts for:
+ *
+ *	U4        d f16, z in nibbles: of output c and c + 8         nibbles; they are multiplied where they lie
+ *	U4_ORDER  the same                                           8 bytes an input: of output c and c + 8
+ *	I8        d f16                                              as in LANES_8, multiplied where they lie
+ *	F8        d f32                                              16 bytes an input
+ *	F8_BLOCK  d f32, one for 16 outputs                          the same
+ *	NVFP4     d f32                                              two scales e4m3, nibbles
  *
  *	nibbles   256 bytes, as in LANES_4; those of Q4_K are multiplied where they lie
  *	bits      64 bytes: byte 4c + i has in bit j that of input 4j + i of output c
+ *	sets      16 numbers for each, of one byte where it says no more
  *	pairs     128 bytes: byte 4c + i of line h has in bits 2f that of input 4(4h + f) + i
  */
 #ifndef COMPACT_H
 #define COMPACT_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,15 +49,20 @@
 
 #define COMPACT_MOST 8            /* groups of the longest piece */
 #define COMPACT_ROOM 32           /* groups that become units at a time, for many rows: they fit L1 */
+#define COMPACT_BYTES (COMPACT_ROOM * LANES_GROUP_MOST) /* of the room for them */
 
-/* Groups of a piece; 0: the type is not held this way. */
+/* Groups of a piece of scales; 0: the type is not held this way. */
 int    compact_groups(int32_t type);
 size_t compact_block_bytes(int32_t type, int32_t k);
 void   compact_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
-/* Groups [first, first + n) of a block of k inputs as units of lanes_kind(type); first is a multiple of
- * COMPACT_MOST.  room: n times LANES_GROUP_MOST bytes, for what does not lie in the block as it is. */
+/* How many groups become units at a time, from group `first` on.  Where their sums are multiplied by of_all, it does
+ * not depend on the number of rows. */
+int32_t compact_step(int32_t type, int32_t k, int32_t first, bool few);
+/* Groups [first, first + n) of a block of k inputs as units of lanes_kind(type), or as lines of floats.  first is a
+ * multiple of COMPACT_MOST, or what compact_step() led to; n is at most what it says.  index: of kern_rows.  room:
+ * COMPACT_BYTES, for what does not lie in the block as it is. */
 struct lanes_units compact_expand(int32_t type, int32_t k, const uint8_t *block, int32_t first, int32_t n,
-                                  uint8_t *room);
+                                  const uint16_t *index, uint8_t *room);
 
 #define COMPACT_SCALES_4K 256     /* bytes of the scales of a piece of Q4_K or Q5_K */
 

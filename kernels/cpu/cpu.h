@@ -45,10 +45,11 @@
 #define LATENT_MAX 1024          /* widest latent key */
 
 struct part {
-	int32_t type, n, n_blocks;   /* as stored; outputs; ceil(n / KERN_COLS) */
+	int32_t type, n, n_blocks;   /* as held; outputs; ceil(n / KERN_COLS) */
 	int32_t col;                 /* its first output in the stack */
 	enum kern_form form;
 	size_t block_bytes;
+	uint16_t *index;             /* [count][k] of kern_rows, or NULL */
 };
 
 struct weight {

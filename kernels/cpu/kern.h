@@ -40,6 +40,7 @@ struct kern_rows {
 	int32_t k, rows;
 	uint8_t *data;                /* [tiles][tile_bytes], 64-byte aligned */
 	size_t   tile_bytes;          /* as kern.tile_bytes(form, k) */
+	const uint16_t *index;        /* [k] of HELD_U4_ORDER (types.h): whose scale an input's weights have; else NULL */
 };
 
 /* Queries of one sequence against its paged KV cache, one KV head of one layer. */
@@ -169,7 +170,7 @@ struct kern {
 	const char *name;             /* "plain", "avx2", "avx512vnni", "avx512" */
 
 	/* ---- matrices: y = x w^T ---------------------------------------------------------- */
-	/* The form a stored type multiplies with; -1: this type is not supported. */
+	/* The form a type multiplies with, stored or held (types.h); -1: this type is not supported. */
 	int  (*form)(int32_t type);
 	/* Bytes of one column block (16 outputs, all of k), as packed. A multiple of 64. */
 	size_t (*block_bytes)(int32_t type, int32_t k);

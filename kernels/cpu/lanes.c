@@ -34,15 +34,25 @@ static inline void transpose(__m256i v[8])
 
 enum lanes_kind lanes_kind(int32_t type)
 {
+	switch (types_base(type)) {
+	case HELD_U4:     return LANES_4M;
+	case HELD_U4_ORDER: return LANES_F16;
+	case HELD_I8:     return LANES_8;
+	case HELD_F8: case HELD_F8_BLOCK: return LANES_BF16;
+	case HELD_NVFP4:  return LANES_8H;
+	}
 	switch (type) {
 	case SR_F32:  return LANES_F32;
 	case SR_F16:  return LANES_F16;
 	case SR_BF16: return LANES_BF16;
 	case SR_Q4_1: case SR_Q4_K: return LANES_4M;
 	case SR_Q4_0: return LANES_4;
-	case SR_Q8_0: case SR_Q5_0: case SR_IQ4_NL: case SR_IQ4_XS: case SR_MXFP4: return LANES_8;
+	case SR_Q8_0: case SR_Q5_0: case SR_IQ4_NL: case SR_IQ4_XS: case SR_MXFP4: case SR_IQ2_XXS: case SR_IQ3_XXS:
+	case SR_IQ3_S: return LANES_8;
 	case SR_Q5_1: case SR_Q5_K: return LANES_8M;
 	case SR_Q6_K: case SR_Q3_K: return LANES_8H;
+	case SR_Q2_K: return LANES_8HM;
+	case SR_IQ2_XS: case SR_IQ2_S: return LANES_8HB;
 	}
 	return LANES_NONE;
 }
@@ -58,41 +68,19 @@ size_t lanes_block_bytes(int32_t type, int32_t k)
 {
 	enum lanes_kind kind = lanes_kind(type);
 
+	if (compact_groups(type))
+		return compact_block_bytes(type, k);
 	switch (kind) {
 	case LANES_NONE: return 0;
 	case LANES_F32:  return (size_t)k * KERN_COLS * 4;
 	case LANES_F16:
 	case LANES_BF16: return (size_t)k * KERN_COLS * 2;
 	default:
-		return compact_groups(type) ? compact_block_bytes(type, k) : units(kind, k) * lanes_unit_bytes(kind);
+		return units(kind, k) * lanes_unit_bytes(kind);
 	}
 }
 
-/* One group of one output into its lane; `scales` is the unit's, `quants` the group's. */
-static void pack_group(enum lanes_kind kind, const struct group *w, int c, int in_unit,
-                       uint16_t *scales, uint8_t *quants)
-{
-	int offset = lanes_offset_bits(kind) ? 1 << lanes_offset_bits(kind) : 0;
-	uint8_t q[GROUP];
-
-	scales[in_unit * KERN_COLS + c] = f16_of_f32(w->d[0]);
-	if (kind == LANES_4M || kind == LANES_8M)
-		scales[KERN_COLS + c] = f16_of_f32(w->m);
-	if (kind == LANES_8H)
-		scales[KERN_COLS + c] = f16_of_f32(w->d[1]);
-	for (int i = 0; i < GROUP; i++)
-		q[i] = (uint8_t)(w->q[i] + offset);
-	if (lanes_quants(kind) == 256) {
-		for (int i = 0; i < 16; i++)
-			quants[64 * (i / 4) + 4 * c + i % 4] = (uint8_t)(q[i] | q[i + 16] << 4);
-	} else {
-		for (int i = 0; i < GROUP; i++)
-			quants[64 * (i / 4) + 4 * c + i % 4] = q[i];
-	}
-}
-
-/* Files hold Q4_1, Q4_0 and Q8_0 as lanes do, except for the place of each dword and the offset of Q8_0.
- * The result is pack_group's, many times faster, so that a start waits for the disk alone. */
+/* Files hold Q4_1, Q4_0 and Q8_0 as lanes do, except for the place of each dword and the offset of Q8_0. */
 static void pack_straight(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
 	enum lanes_kind kind = lanes_kind(type);
@@ -120,30 +108,6 @@ static void pack_straight(int32_t type, int32_t k, const uint8_t *const src[KERN
 				four ^= flip;
 				memcpy(quants + 64 * i + 4 * c, &four, 4);
 			}
-		}
-	}
-}
-
-static void pack_quantized(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
-{
-	enum lanes_kind kind = lanes_kind(type);
-	int per = lanes_unit_groups(kind);
-
-	if (type == SR_Q4_1 || type == SR_Q4_0 || type == SR_Q8_0) {
-		pack_straight(type, k, src, dst);
-		return;
-	}
-	for (int32_t g = 0; g < k / GROUP; g++) {
-		uint8_t *unit = dst + (size_t)(g / per) * lanes_unit_bytes(kind);
-		uint8_t *quants = unit + LANES_SCALES + (size_t)(g % per) * lanes_quants(kind);
-
-		for (int c = 0; c < KERN_COLS; c++) {
-			struct group w;
-
-			if (!src[c])
-				continue;         /* already zero: with a scale of 0 every weight is 0 */
-			types_group(type, src[c], g, &w);
-			pack_group(kind, &w, c, g % per, (uint16_t *)(void *)unit, quants);
 		}
 	}
 }
@@ -185,6 +149,10 @@ static void pack_f16(int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *ds
 void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
 	assert(k % GROUP == 0);
+	if (compact_groups(type)) {
+		compact_pack(type, k, src, dst);
+		return;
+	}
 	switch (lanes_kind(type)) {
 	case LANES_F32:
 		pack_dwords(k, src, dst);
@@ -196,32 +164,68 @@ void lanes_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], ui
 		pack_f16(k, src, dst);
 		return;
 	default:
-		if (compact_groups(type)) {
-			compact_pack(type, k, src, dst);
-			return;
-		}
-		memset(dst, 0, lanes_block_bytes(type, k));
-		pack_quantized(type, k, src, dst);
+		memset(dst, 0, lanes_block_bytes(type, k)); /* a scale of 0: every weight is 0 */
+		pack_straight(type, k, src, dst);
 	}
 }
 
-/* The inverse of pack_group, up to its rounding. */
+/* Output c of a group in lanes; `scales` is the unit's, `quants` the group's. */
 static void unpack_group(enum lanes_kind kind, const uint16_t *scales, const uint8_t *quants, int c,
                          int in_unit, float *dst)
 {
 	int offset = lanes_offset_bits(kind) ? 1 << lanes_offset_bits(kind) : 0;
-	bool min = kind == LANES_4M || kind == LANES_8M;
-	float d[2], m = min ? f32_of_f16(scales[KERN_COLS + c]) : 0;
+	float d[2], m[2] = { 0 };
 
 	d[0] = d[1] = f32_of_f16(scales[in_unit * KERN_COLS + c]);
-	if (kind == LANES_8H)
+	if (lanes_halves(kind))
 		d[1] = f32_of_f16(scales[KERN_COLS + c]);
+	if (kind == LANES_4M || kind == LANES_8M)
+		m[0] = m[1] = f32_of_f16(scales[KERN_COLS + c]);
+	for (int h = 0; h < 2 && kind == LANES_8HM; h++)
+		m[h] = f32_of_f16(scales[(2 + h) * KERN_COLS + c]);
 	for (int i = 0; i < GROUP; i++) {
 		const uint8_t *at = quants + 4 * c + i % 4;
 		int q = lanes_quants(kind) != 256 ? at[64 * (i / 4)]
 		      : i < 16 ? at[64 * (i / 4)] & 15 : at[64 * (i / 4 - 4)] >> 4;
 
-		dst[i] = d[i / 16] * (float)(q - offset) + m;
+		dst[i] = d[i / 16] * (float)(q - offset) + m[i / 16];
+	}
+}
+
+static float unpack_float(enum lanes_kind kind, const uint8_t *lines, int32_t i, int32_t c)
+{
+	const uint16_t *halves = (const uint16_t *)(const void *)lines;
+
+	if (kind == LANES_F32)
+		return ((const float *)(const void *)lines)[i * KERN_COLS + c];
+	return kind == LANES_F16 ? f32_of_f16(halves[i * KERN_COLS + c])
+	                         : f32_of_bf16(halves[(i / 2 * KERN_COLS + c) * 2 + i % 2]);
+}
+
+static void unpack_compact(int32_t type, int32_t k, const uint8_t *block, int32_t c, float *dst)
+{
+	enum lanes_kind kind = lanes_kind(type);
+	int per = lanes_unit_groups(kind);
+	_Alignas(64) uint8_t room[COMPACT_BYTES];
+
+	for (int32_t first = 0, n; first < k / GROUP; first += n) {
+		struct lanes_units u;
+
+		n = compact_step(type, k, first, true);
+		u = compact_expand(type, k, block, first, n, NULL, room);
+		for (int32_t g = 0; g < n; g++) {
+			float *to = dst + (first + g) * GROUP;
+
+			if (types_quantized(type))
+				unpack_group(kind, (const uint16_t *)(const void *)(u.scales + (size_t)(g / per) * u.scales_step),
+					u.quants + (size_t)(g / per) * u.quants_step + (size_t)(g % per) * lanes_quants(kind), c,
+					g % per, to);
+			for (int32_t i = 0; i < GROUP; i++) {
+				if (!types_quantized(type))
+					to[i] = unpack_float(kind, u.quants, g * GROUP + i, c);
+				to[i] *= u.of_all ? u.of_all[c] : 1;
+			}
+		}
 	}
 }
 
@@ -229,29 +233,18 @@ void lanes_unpack(int32_t type, int32_t k, const uint8_t *block, int32_t c, floa
 {
 	enum lanes_kind kind = lanes_kind(type);
 	int per = lanes_unit_groups(kind);
-	_Alignas(64) uint8_t room[COMPACT_MOST * LANES_GROUP_MOST];
-	bool compact = compact_groups(type);
 	struct lanes_units u = lanes_run(kind, block);
 
-	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++) {
-		int32_t rest = k / GROUP - g, at = (compact ? g % COMPACT_MOST : g) / per;
-		const uint8_t *quants;
-
-		if (compact && g % COMPACT_MOST == 0)
-			u = compact_expand(type, k, block, g, rest < COMPACT_MOST ? rest : COMPACT_MOST, room);
-		quants = u.quants + (size_t)at * u.quants_step + (size_t)(g % per) * lanes_quants(kind);
-		unpack_group(kind, (const uint16_t *)(const void *)(u.scales + (size_t)at * u.scales_step), quants, c,
-			g % per, dst + g * GROUP);
+	if (compact_groups(type)) {
+		unpack_compact(type, k, block, c, dst);
+		return;
 	}
-	for (int32_t i = 0; !types_quantized(type) && i < k; i++) {
-		if (kind == LANES_F32)
-			memcpy(&dst[i], block + ((size_t)i * KERN_COLS + (size_t)c) * 4, 4);
-		else if (kind == LANES_F16)
-			dst[i] = f32_of_f16(((const uint16_t *)(const void *)block)[i * KERN_COLS + c]);
-		else
-			dst[i] = f32_of_bf16(((const uint16_t *)(const void *)block)
-				[(i / 2 * KERN_COLS + c) * 2 + i % 2]);
-	}
+	for (int32_t g = 0; types_quantized(type) && g < k / GROUP; g++)
+		unpack_group(kind, (const uint16_t *)(const void *)(u.scales + (size_t)(g / per) * u.scales_step),
+			u.quants + (size_t)(g / per) * u.quants_step + (size_t)(g % per) * lanes_quants(kind), c, g % per,
+			dst + g * GROUP);
+	for (int32_t i = 0; !types_quantized(type) && i < k; i++)
+		dst[i] = unpack_float(kind, block, i, c);
 }
 
 /* ---- activations ---------------------------------------------------------------------------- */

@@ -14,13 +14,16 @@
  *	LANES_4M    d[16] m[16]        q          Q4_1, Q4_K                      64 + 256
  *	LANES_4     d[16] d'[16]       q + 8      Q4_0                            64 + 2 * 256
  *	LANES_8     d[16] d'[16]       q + 128    Q8_0, Q5_0 IQ4_NL IQ4_XS MXFP4  64 + 2 * 512
+ *	                                          IQ3_XXS IQ3_S IQ2_XXS int8
  *	LANES_8M    d[16] m[16]        q          Q5_1 Q5_K                       64 + 512
- *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K (d per half)          64 + 512
+ *	LANES_8H    d0[16] d1[16]      q + 32     Q6_K Q3_K NVFP4 (d per half)    64 + 512
+ *	LANES_8HM   d0 d1 m0 m1, [16]  q          Q2_K                            128 + 512
+ *	LANES_8HB   d0[16] d1[16]      q + 128    IQ2_XS IQ2_S                    64 + 512
  *
  * LANES_4 and LANES_8 have two groups in a unit.  Only Q4_1, Q4_0 and Q8_0 lie in memory like this; the
- * others are held as compact.h says and become units just before they are multiplied.  K-quants and IQ4_XS
- * have products of two scales; these are rounded to f16 then (relative error 2^-12, none for subnormals).
- * Everything else is exact.
+ * others are held as compact.h says and become units just before they are multiplied.  K-quants, IQ2, IQ3 and
+ * IQ4_XS have products of two scales; these are rounded to f16 then (relative error 2^-12, none for subnormals).
+ * Everything else is exact.  FP8 becomes BF16 lines, 4 bits with act-order F16 ones.
  *
  * Activations come in tiles of 8 rows; a shorter last tile leaves its other rows unused.
  *
@@ -36,7 +39,7 @@
 #include "types.h"
 
 enum lanes_kind { LANES_NONE, LANES_F32, LANES_F16, LANES_BF16,
-                  LANES_4M, LANES_4, LANES_8, LANES_8M, LANES_8H };
+                  LANES_4M, LANES_4, LANES_8, LANES_8M, LANES_8H, LANES_8HM, LANES_8HB };
 
 /* 32 inputs of 8 rows: x = scale * q. */
 struct lanes_group {
@@ -47,15 +50,34 @@ struct lanes_group {
 	int32_t minus_first[KERN_TILE];   /* the same over q[0..15] */
 };
 
-#define LANES_SCALES 64                   /* bytes of a unit's scales */
-#define LANES_GROUP_MOST (LANES_SCALES + 512) /* bytes of a unit, for each of its groups */
+#define LANES_SCALES 64                   /* bytes of a unit's scales, mostly */
+#define LANES_GROUP_MOST (2 * LANES_SCALES + 512) /* bytes of a unit, for each of its groups */
 
-/* Where units lie: the first one's scales and quants, and the bytes from one unit to the next. */
-struct lanes_units { const uint8_t *scales, *quants; size_t scales_step, quants_step; };
+/* Where units lie: the first one's scales and quants, and the bytes from one unit to the next.  Lines of floats have
+ * no scales.  of_all: NULL, or what each output's sum over these units is multiplied with, before it is added to the
+ * sums over the units before. */
+struct lanes_units { const uint8_t *scales, *quants; size_t scales_step, quants_step; const float *of_all; };
 
 static inline int lanes_unit_groups(enum lanes_kind kind)
 {
 	return kind == LANES_4 || kind == LANES_8 ? 2 : 1;
+}
+
+/* 16 weights to a scale. */
+static inline bool lanes_halves(enum lanes_kind kind)
+{
+	return kind == LANES_8H || kind == LANES_8HM || kind == LANES_8HB;
+}
+
+static inline size_t lanes_scales(enum lanes_kind kind)
+{
+	return kind == LANES_8HM ? 2 * LANES_SCALES : LANES_SCALES;
+}
+
+/* Bytes of 32 inputs of a tile. */
+static inline size_t lanes_group_bytes(enum kern_form form)
+{
+	return form == FORM_I8 ? sizeof(struct lanes_group) : (size_t)GROUP * KERN_TILE * (form == FORM_F32 ? 4 : 2);
 }
 
 /* Bytes of one group's quants. */
@@ -66,7 +88,7 @@ static inline size_t lanes_quants(enum lanes_kind kind)
 
 static inline size_t lanes_unit_bytes(enum lanes_kind kind)
 {
-	return LANES_SCALES + (size_t)lanes_unit_groups(kind) * lanes_quants(kind);
+	return lanes_scales(kind) + (size_t)lanes_unit_groups(kind) * lanes_quants(kind);
 }
 
 /* Units one after another. */
@@ -74,13 +96,13 @@ static inline struct lanes_units lanes_run(enum lanes_kind kind, const uint8_t *
 {
 	size_t bytes = lanes_unit_bytes(kind);
 
-	return (struct lanes_units){ at, at + LANES_SCALES, bytes, bytes };
+	return (struct lanes_units){ at, at + lanes_scales(kind), bytes, bytes, NULL };
 }
 
 /* log2 of the offset that makes a quant unsigned; 0: no offset. */
 static inline int lanes_offset_bits(enum lanes_kind kind)
 {
-	return kind == LANES_4 ? 3 : kind == LANES_8 ? 7 : kind == LANES_8H ? 5 : 0;
+	return kind == LANES_4 ? 3 : kind == LANES_8 || kind == LANES_8HB ? 7 : kind == LANES_8H ? 5 : 0;
 }
 
 enum lanes_kind lanes_kind(int32_t type);

@@ -294,8 +294,9 @@ void ops_multiply(struct dev *d, const struct weight *w, enum place y, struct ro
 
 	for (int p = 0; p < w->n_parts; p++) {
 		const struct part *q = &w->part[p];
-		const struct kern_rows x = tiles_of(d, q->form, w->k, run, solo);
+		struct kern_rows x = tiles_of(d, q->form, w->k, run, solo);
 
+		x.index = q->index ? q->index + (size_t)run.expert * (size_t)w->k : NULL;
 		ops_multiply_part(d, w, p, run.expert, deal(q->n_blocks, d), to, ld, &x, bias);
 	}
 }

@@ -26,7 +26,7 @@ static int form(int32_t type)
 {
 	if (types_quantized(type))
 		return FORM_I8;
-	return types_bytes(type, GROUP) ? FORM_F32 : -1;
+	return types_bytes(type, types_piece(type) ? types_piece(type) : GROUP) ? FORM_F32 : -1;
 }
 
 static size_t block_bytes(int32_t type, int32_t k)
@@ -106,13 +106,17 @@ static float add_i8(float acc, const struct group *w, bool halves, int32_t g, in
 	int part = halves ? GROUP / 2 : GROUP;
 
 	for (int h = 0; h < GROUP / part; h++) {
-		int32_t sum = 0;
+		int32_t sum = 0, all = 0;
 
-		for (int i = h * part; i < (h + 1) * part; i++)
+		for (int i = h * part; i < (h + 1) * part; i++) {
 			sum += w->q[i] * q[i];
+			all += q[i];
+		}
 		acc = fmaf((float)sum, w->d[h] * scale[g], acc);
+		if (halves && w->m[h] != 0)
+			acc = fmaf(w->m[h], scale[g] * (float)all, acc);
 	}
-	return w->m != 0 ? fmaf(w->m, scaled_sum[g], acc) : acc;
+	return !halves && w->m[0] != 0 ? fmaf(w->m[0], scaled_sum[g], acc) : acc;
 }
 
 static float add_f32(float acc, const float *w, int32_t g, const uint8_t *row)
@@ -138,7 +142,7 @@ static void column(int32_t type, int32_t k, const uint8_t *w, const struct kern_
 		if (x->form == FORM_I8)
 			types_group(type, w, g, &quant);
 		else
-			types_dequant(type, GROUP, w + (size_t)g * types_bytes(type, GROUP), plain);
+			types_dequant_group(type, w, g * GROUP, x->index, plain);
 		for (int32_t t = 0; t < x->rows; t++) {
 			const uint8_t *row = x->data + (size_t)(t / KERN_TILE) * x->tile_bytes +
 			                     (size_t)(t % KERN_TILE) * bytes;

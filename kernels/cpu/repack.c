@@ -6,9 +6,6 @@
 #include "kern.h"
 #include "types.h"
 
-#define ROW 20                     /* bytes of 32 weights in Q4_1: d, m, then nibbles i and i + 16 */
-#define ROW_I8 34                  /* .. in Q8_0: d, then 32 bytes */
-
 static uint32_t word_at(const uint8_t *p, size_t i)
 {
 	uint32_t w;
@@ -33,7 +30,12 @@ static bool is_8bit(int32_t type)
 	return type == SR_F8 || type == SR_I8;
 }
 
-/* Inputs in groups out of order (act-order): each weight has a scale of its own, so it is computed. */
+static bool is_nvfp4(const struct sr_tensor *t)
+{
+	return t->type == SR_NVFP4 || t->type == SR_NVFP4_CT;
+}
+
+/* Inputs in groups out of order (act-order). */
 static bool is_scattered(const struct sr_tensor *t)
 {
 	return is_4bit(t->type) && sr_stored_of(t, 0).index.bytes > 0;
@@ -41,19 +43,52 @@ static bool is_scattered(const struct sr_tensor *t)
 
 bool repack_needed(const struct sr_tensor *t)
 {
-	return is_4bit(t->type) || is_8bit(t->type) || t->outputs || t->transposed || (t->type == SR_MXFP4 && t->scale.bytes);
-}
-
-int32_t repack_type(const struct sr_tensor *t)
-{
-	if (is_scattered(t))
-		return SR_F16;
-	return is_4bit(t->type) ? SR_Q4_1 : t->type == SR_F8 ? SR_BF16 : t->type == SR_I8 ? SR_Q8_0 : t->type;
+	return is_4bit(t->type) || is_8bit(t->type) || is_nvfp4(t) || t->outputs || t->transposed ||
+	       (t->type == SR_MXFP4 && t->scale.bytes);
 }
 
 static int32_t group_of(const struct sr_tensor *t)
 {
 	return t->group ? t->group : t->k;
+}
+
+/* Inputs of FP8 that share a scale, as a piece: all pieces of a row are of one size, a multiple of 32. */
+static int32_t piece_f8(const struct sr_tensor *t)
+{
+	int32_t group = t->transposed ? t->group_n : t->group, k = t->k;
+
+	if (!group || group >= k)
+		return k;
+	while (k % group) {            /* the last one is shorter: their common divisor */
+		int32_t rest = k % group;
+
+		k = group;
+		group = rest;
+	}
+	return group;
+}
+
+/* Does each column block of FP8 lie within one block of outputs? */
+static bool one_scale(const struct sr_tensor *t)
+{
+	int64_t each = t->transposed ? t->group : t->group_n;
+
+	for (int64_t c = 0; each && c < t->n; c += KERN_COLS) {
+		int64_t last = c + KERN_COLS < t->n ? c + KERN_COLS - 1 : t->n - 1;
+
+		if (sr_output_of(t, c) / each != sr_output_of(t, last) / each)
+			return false;
+	}
+	return true;
+}
+
+int32_t repack_type(const struct sr_tensor *t)
+{
+	if (is_4bit(t->type))
+		return HELD(is_scattered(t) ? HELD_U4_ORDER : HELD_U4, group_of(t));
+	if (t->type == SR_F8)
+		return HELD(one_scale(t) ? HELD_F8_BLOCK : HELD_F8, piece_f8(t));
+	return t->type == SR_I8 ? HELD(HELD_I8, t->k) : is_nvfp4(t) ? HELD(HELD_NVFP4, t->k) : t->type;
 }
 
 static size_t scale_bytes(const struct sr_tensor *t)
@@ -105,8 +140,25 @@ static const char *refuses_8bit(const struct sr_tensor *t)
 		return "its scales must be of an output or of all";
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
+	if (t->type == SR_F8 && (piece_f8(t) % GROUP || piece_f8(t) > HELD_MOST))
+		return "its blocks must be a multiple of 32 inputs";
 	if (columns % group || s.data.bytes != rows * columns || s.scale.bytes != scale_bytes(t) * (columns / group) *
 	    (t->group_n ? (rows + (size_t)t->group_n - 1) / (size_t)t->group_n : 1))
+		return "its parts are not as long as its shape says";
+	return NULL;
+}
+
+static const char *refuses_nvfp4(const struct sr_tensor *t)
+{
+	struct sr_stored s = sr_stored_of(t, 0);
+	size_t n = stored_outputs(t), k = (size_t)t->k;
+
+	if (t->transposed || (t->outputs && (t->first < 0 || t->step < 1 || sr_output_of(t, t->n - 1) >= t->outputs)))
+		return "its outputs are transposed or not among those that are stored";
+	if (!s.scale.bytes && k % 64)
+		return "its inputs must be a multiple of 64";
+	if (s.data.bytes != (s.scale.bytes ? n * k / 2 : n * k / 64 * 36) || (s.scale.bytes && s.scale.bytes != n * k / 16) ||
+	    (s.zero.bytes && s.zero.bytes != 4))
 		return "its parts are not as long as its shape says";
 	return NULL;
 }
@@ -119,13 +171,15 @@ const char *repack_refuses(const struct sr_tensor *t)
 
 	if (is_8bit(t->type))
 		return refuses_8bit(t);
+	if (is_nvfp4(t))
+		return refuses_nvfp4(t);
 	if (!is_4bit(t->type))
 		return moved_refuses(t);
 	if (t->transposed || (t->outputs && (t->step != 1 || t->first < 0 || t->first + (int64_t)t->n > t->outputs)))
 		return "its outputs alternate or are transposed";
 	if (s.index.bytes && s.index.bytes != (uint64_t)t->k * 4)
 		return "its inputs' groups (act-order) are not one for each";
-	if (group < GROUP || group % GROUP || t->k % group)
+	if (group < GROUP || group % GROUP || t->k % group || group > HELD_MOST || t->k / group > UINT16_MAX)
 		return "its groups must be a multiple of 32 weights, all of one size";
 	if (n % 8 && t->type != SR_CT4)
 		return "its outputs must be a multiple of 8";
@@ -226,84 +280,103 @@ static void mxfp4_row(const struct sr_tensor *t, const struct apart *a, size_t c
 	}
 }
 
-/* e4m3 has no infinity; 0x7f and 0xff are no numbers. */
-static float f32_of_f8(uint8_t v)
-{
-	uint32_t mag = v & 0x7f;
-	float f = mag == 0x7f ? f32_of_bits(0x7fc00000) : f32_of_bits(mag << 20) * 0x1p120f;
-
-	return v & 0x80 ? -f : f;
-}
-
-/* Stored output c: e4m3 times its scale as bf16; int8 as Q8_0, whose d is the scale. */
+/* Stored output c, pieces of which each has one scale. */
 static void row_8bit(const struct sr_tensor *t, const struct apart *a, size_t c, uint8_t *to)
 {
-	size_t rows, columns, groups, group_n = (size_t)t->group_n;
+	size_t piece = (size_t)types_piece(repack_type(t)), rows, columns, groups, group_n = (size_t)t->group_n;
 
 	stored_8bit(t, &rows, &columns);
 	groups = t->group ? columns / (size_t)t->group : 1;
 	for (size_t k = 0; k < (size_t)t->k; k++) {
 		size_t row = t->transposed ? k : c, column = t->transposed ? c : k;
 		size_t block = (group_n ? row / group_n : 0) * groups + (t->group ? column / (size_t)t->group : 0);
-		uint8_t v = a->data[row * columns + column];
-		uint16_t h;
 
-		if (t->type == SR_F8) {
-			h = bf16_of_f32(f32_of_f8(v) * scale_at(t, a, block));
-			memcpy(to + 2 * k, &h, 2);
-			continue;
+		if (k % piece == 0) {
+			float d = scale_at(t, a, block);
+			uint16_t h = f16_of_f32(d);
+
+			memcpy(to, t->type == SR_F8 ? (void *)&d : (void *)&h, t->type == SR_F8 ? 4 : 2);
+			to += t->type == SR_F8 ? 4 : 2;
 		}
-		h = f16_of_f32(scale_at(t, a, block));
-		if (k % GROUP == 0)
-			memcpy(to + k / GROUP * ROW_I8, &h, 2);
-		to[k / GROUP * ROW_I8 + 2 + k % GROUP] = v;
+		*to++ = a->data[row * columns + column];
 	}
 }
 
-/* Output c of a matrix whose inputs are in groups out of order, as f16. */
-static void scattered_row(const struct sr_tensor *t, const struct apart *a, int32_t c, uint8_t *to)
+/* Stored output c.  Bytes of safetensors hold two weights that are neighbours; those of GGUF two that are 8 apart, of
+ * sixteen; ours two that are 16 apart. */
+static void row_nvfp4(const struct sr_tensor *t, const struct apart *a, size_t c, uint8_t *to)
 {
-	uint8_t q[GROUP];
+	size_t k = (size_t)t->k;
+	float all = a->zero ? f32_of_bits(word_at(a->zero, 0)) : 1;
 
-	for (int32_t k = 0; k < t->k; k++) {
-		int32_t g = (int32_t)word_at(a->index, (size_t)k);
-		uint16_t h = 0x7e00;                  /* the reader has checked the groups: core/models/quant.c */
+	all = t->type == SR_NVFP4_CT ? 1 / all : all;
+	memcpy(to, &all, 4);
+	to += 4;
+	for (size_t g = 0; g < k / GROUP; g++, to += 18) {
+		const uint8_t *blocks = a->data + (c * k + g * GROUP) / 64 * 36;
+		uint8_t q[GROUP];
 
-		if (k % GROUP == 0)
-			quants(t, a, k, c, q);
-		if (g >= 0 && g < t->k / group_of(t))
-			h = f16_of_f32(scale_of(t, a, g, c) * (float)((int32_t)q[k % GROUP] - (int32_t)zero_of(t, a, g, c)));
-		memcpy(to + 2 * (size_t)k, &h, 2);
+		for (size_t h = 0; h < 2; h++) {
+			const uint8_t *from = a->scale ? a->data + (c * k + g * GROUP) / 2 + 8 * h : blocks + 4 + 16 * (g % 2) + 8 * h;
+
+			to[h] = a->scale ? a->scale[(c * k + g * GROUP) / 16 + h] : blocks[2 * (g % 2) + h];
+			for (size_t i = 0; i < 16; i++)
+				q[16 * h + i] = a->scale ? from[i / 2] >> 4 * (i % 2) & 15 : from[i % 8] >> 4 * (i / 8) & 15;
+		}
+		for (size_t i = 0; i < 16; i++)
+			to[2 + i] = (uint8_t)(q[i] | q[i + 16] << 4);
 	}
+}
+
+/* Outputs first .. of a matrix of 4 bits: they are read together, since a word holds several. */
+static void rows_4bit(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
+{
+	int32_t group = group_of(t);
+	size_t row_bytes = repack_row_bytes(t), piece = types_bytes(repack_type(t), group);
+
+	for (int32_t k = 0; k < t->k; k += GROUP)
+		for (int32_t i = 0; i < n; i++) {
+			int32_t c = (t->outputs ? t->first : 0) + first + i, g = k / group;
+			uint8_t *head = rows + (size_t)i * row_bytes + (size_t)g * piece, *to = head + 3 + k % group / 2, q[GROUP];
+			uint16_t d = f16_of_f32(scale_of(t, a, g, c));
+
+			memcpy(head, &d, 2);
+			head[2] = (uint8_t)zero_of(t, a, g, c);
+			quants(t, a, k, c, q);
+			for (int j = 0; j < 16; j++)
+				to[j] = (uint8_t)(q[j] | q[j + 16] << 4);
+		}
 }
 
 void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
 {
 	size_t row_bytes = repack_row_bytes(t);
 
-	for (int32_t i = 0; i < n && !is_4bit(t->type); i++) {
+	if (is_4bit(t->type)) {
+		rows_4bit(t, a, first, n, rows);
+		return;
+	}
+	for (int32_t i = 0; i < n; i++) {
 		size_t c = (size_t)sr_output_of(t, first + i);
 
 		if (is_8bit(t->type))
 			row_8bit(t, a, c, rows + (size_t)i * row_bytes);
+		else if (is_nvfp4(t))
+			row_nvfp4(t, a, c, rows + (size_t)i * row_bytes);
 		else if (t->type == SR_MXFP4)
 			mxfp4_row(t, a, c, rows + (size_t)i * row_bytes);
 		else
 			move_row(t, a, c, rows + (size_t)i * row_bytes);
 	}
-	for (int32_t i = 0; i < n && is_scattered(t); i++)
-		scattered_row(t, a, (t->outputs ? t->first : 0) + first + i, rows + (size_t)i * row_bytes);
-	for (int32_t k = 0; k < t->k && is_4bit(t->type) && !is_scattered(t); k += GROUP)
-		for (int32_t i = 0; i < n; i++) {
-			int32_t c = (t->outputs ? t->first : 0) + first + i, g = k / group_of(t);
-			uint8_t *to = rows + (size_t)i * row_bytes + (size_t)(k / GROUP) * ROW, q[GROUP];
-			float s = scale_of(t, a, g, c);
-			uint16_t d = f16_of_f32(s), m = f16_of_f32(-s * (float)zero_of(t, a, g, c));
+}
 
-			quants(t, a, k, c, q);
-			memcpy(to, &d, 2);
-			memcpy(to + 2, &m, 2);
-			for (int j = 0; j < 16; j++)
-				to[4 + j] = (uint8_t)(q[j] | q[j + 16] << 4);
-		}
+void repack_index(const struct sr_tensor *t, const struct apart *a, uint16_t *index)
+{
+	int32_t groups = t->k / group_of(t);
+
+	for (int32_t k = 0; k < t->k; k++) {
+		uint32_t g = word_at(a->index, (size_t)k);
+
+		index[k] = (uint16_t)(g < (uint32_t)groups ? g : 0); /* core/models/quant.c has checked them */
+	}
 }

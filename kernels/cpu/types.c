@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "types_iq.h"
 #include "kernels/model.h"
 
 static uint16_t u16_at(const uint8_t *p)
@@ -48,7 +49,9 @@ static const struct { int16_t weights, bytes; } layout[] = {
 	[SR_Q5_0] = { 32, 22 },    [SR_Q5_1] = { 32, 24 },
 	[SR_Q3_K] = { 256, 110 },  [SR_Q4_K] = { 256, 144 },  [SR_Q5_K] = { 256, 176 },
 	[SR_Q6_K] = { 256, 210 },  [SR_IQ4_NL] = { 32, 18 },  [SR_IQ4_XS] = { 256, 136 },
-	[SR_MXFP4] = { 32, 17 },
+	[SR_MXFP4] = { 32, 17 },   [SR_Q2_K] = { 256, 84 },
+	[SR_IQ2_XXS] = { 256, 66 }, [SR_IQ2_XS] = { 256, 74 }, [SR_IQ2_S] = { 256, 82 },
+	[SR_IQ3_XXS] = { 256, 98 }, [SR_IQ3_S] = { 256, 110 },
 };
 
 static bool known(int32_t type)
@@ -56,8 +59,34 @@ static bool known(int32_t type)
 	return type >= 0 && (size_t)type < sizeof layout / sizeof *layout && layout[type].weights;
 }
 
+bool types_held(int32_t type, size_t *head, size_t *quants)
+{
+	static const struct { uint8_t head, quants; } of[] = {
+		{ 3, 16 }, { 3, 16 }, { 2, 32 }, { 4, 32 }, { 4, 32 }, { 4, 18 },
+	};
+	int32_t i = types_base(type) - HELD_U4;
+
+	if (type < 0 || !types_piece(type) || i < 0 || (size_t)i >= sizeof of / sizeof *of)
+		return false;
+	*head = of[i].head;
+	*quants = of[i].quants;
+	return true;
+}
+
+static bool held_float(int32_t type)
+{
+	int32_t base = types_base(type);
+
+	return base == HELD_U4_ORDER || base == HELD_F8 || base == HELD_F8_BLOCK;
+}
+
 size_t types_bytes(int32_t type, int32_t k)
 {
+	size_t head, quants;
+
+	if (types_held(type, &head, &quants))
+		return k <= 0 || k % types_piece(type) ? 0
+		     : (size_t)(k / types_piece(type)) * head + (size_t)(k / GROUP) * quants;
 	if (!known(type) || k <= 0 || k % layout[type].weights)
 		return 0;
 	return (size_t)(k / layout[type].weights) * (size_t)layout[type].bytes;
@@ -65,12 +94,15 @@ size_t types_bytes(int32_t type, int32_t k)
 
 bool types_quantized(int32_t type)
 {
-	return known(type) && layout[type].weights > 1;
+	size_t head, quants;
+
+	return types_held(type, &head, &quants) ? !held_float(type) : known(type) && layout[type].weights > 1;
 }
 
 bool types_halves(int32_t type)
 {
-	return type == SR_Q6_K || type == SR_Q3_K;
+	return type == SR_Q6_K || type == SR_Q3_K || type == SR_Q2_K || type == SR_IQ2_XS || type == SR_IQ2_S ||
+	       types_base(type) == HELD_NVFP4;
 }
 
 /* Low nibbles are weights 0..15, high ones 16..31. */
@@ -135,7 +167,7 @@ static void q45_k(int32_t type, const uint8_t *b, int j, struct group *out)
 
 	scale_min(b + 4, j, &scale, &min);
 	out->d[0] = out->d[1] = f16_at(b) * (float)scale;
-	out->m = -(f16_at(b + 2) * (float)min);
+	out->m[0] = out->m[1] = -(f16_at(b + 2) * (float)min);
 	for (int i = 0; i < GROUP; i++) {
 		int q = j % 2 ? qs[i] >> 4 : qs[i] & 15;
 
@@ -153,6 +185,18 @@ static void q6_k(const uint8_t *b, int j, struct group *out)
 	shift(out->q, 32);
 	for (int h = 0; h < 2; h++)
 		out->d[h] = f16_at(b + 208) * (float)(int8_t)b[192 + 2 * j + h];
+}
+
+static void q2_k(const uint8_t *b, int j, struct group *out)
+{
+	const uint8_t *qs = b + 16 + 32 * (j / 4);
+
+	for (int i = 0; i < GROUP; i++)
+		out->q[i] = (int8_t)(qs[i] >> 2 * (j % 4) & 3);
+	for (int h = 0; h < 2; h++) {
+		out->d[h] = f16_at(b + 80) * (float)(b[2 * j + h] & 15);
+		out->m[h] = -(f16_at(b + 82) * (float)(b[2 * j + h] >> 4));
+	}
 }
 
 static void q3_k(const uint8_t *b, int j, struct group *out)
@@ -179,14 +223,75 @@ static void iq4_xs(const uint8_t *b, int j, struct group *out)
 	steps(b + 8 + 16 * j, out->q);
 }
 
+float types_f32_of_f8(uint8_t v)
+{
+	uint32_t mag = v & 0x7f;
+	float f = mag == 0x7f ? f32_of_bits(0x7fc00000) : f32_of_bits(mag << 20) * 0x1p120f;
+
+	return v & 0x80 ? -f : f;
+}
+
+static float f32_at(const uint8_t *p)
+{
+	float f;
+
+	memcpy(&f, p, 4);
+	return f;
+}
+
+/* The head of piece i of a held row. */
+static const uint8_t *piece_at(int32_t type, const uint8_t *row, int32_t i)
+{
+	return row + (size_t)i * types_bytes(type, types_piece(type));
+}
+
+/* Group g of a row that repack.c made. */
+static void held_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
+{
+	int32_t per = types_piece(type) / GROUP;
+	const uint8_t *b = piece_at(type, row, g / per), *q;
+	size_t head = 0, quants = 0;
+
+	types_held(type, &head, &quants);
+	q = b + head + (size_t)(g % per) * quants;
+	switch (types_base(type)) {
+	case HELD_U4:
+		nibbles(q, out->q);
+		out->d[0] = out->d[1] = f16_at(b);
+		out->m[0] = out->m[1] = f32_of_f16(f16_of_f32(-(f16_at(b) * (float)b[2])));
+		break;
+	case HELD_I8:
+		memcpy(out->q, q, GROUP);
+		out->d[0] = out->d[1] = f16_at(b);
+		break;
+	default:
+		for (int h = 0; h < 2; h++)      /* 0x7f is no number: it counts as 0, as in ggml */
+			out->d[h] = (q[h] & 127) == 127 ? 0 : f32_at(b) * (types_f32_of_f8(q[h] & 127) / 2);
+		halves(q + 2, out->q);
+	}
+}
+
 void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 {
-	size_t per = (size_t)layout[type].weights / GROUP;
-	const uint8_t *b = row + (size_t)g / per * (size_t)layout[type].bytes;
-	int j = (int)((size_t)g % per);
+	const uint8_t *b;
+	size_t per;
+	int j;
 
-	out->m = 0;
+	out->m[0] = out->m[1] = 0;
+	if (types_piece(type)) {
+		held_group(type, row, g, out);
+		return;
+	}
+	per = (size_t)layout[type].weights / GROUP;
+	b = row + (size_t)g / per * (size_t)layout[type].bytes;
+	j = (int)((size_t)g % per);
 	switch (type) {
+	case SR_Q2_K:
+		q2_k(b, j, out);
+		return;
+	case SR_IQ2_XXS: case SR_IQ2_XS: case SR_IQ2_S: case SR_IQ3_XXS: case SR_IQ3_S:
+		types_iq_group(type, b, j, out);
+		return;
 	case SR_Q4_K: case SR_Q5_K:
 		q45_k(type, b, j, out);
 		return;
@@ -218,7 +323,7 @@ void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 		break;
 	case SR_Q4_1:
 		nibbles(b + 4, out->q);
-		out->m = f16_at(b + 2);
+		out->m[0] = out->m[1] = f16_at(b + 2);
 		break;
 	case SR_Q5_0:
 		nibbles(b + 6, out->q);
@@ -228,9 +333,44 @@ void types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out)
 	case SR_Q5_1:
 		nibbles(b + 8, out->q);
 		fifth(b + 4, out->q);
-		out->m = f16_at(b + 2);
+		out->m[0] = out->m[1] = f16_at(b + 2);
 		break;
 	}
+}
+
+static void held_floats(int32_t type, const uint8_t *row, int32_t k0, const uint16_t *index, float *dst)
+{
+	const uint8_t *b = piece_at(type, row, k0 / types_piece(type));
+	const size_t at = (size_t)(k0 % types_piece(type));
+	int8_t q[GROUP];
+
+	if (types_base(type) != HELD_U4_ORDER) {
+		for (size_t i = 0; i < GROUP; i++)
+			dst[i] = f32_at(b) * types_f32_of_f8(b[4 + at + i]);
+		return;
+	}
+	nibbles(b + 3 + at / 2, q);
+	for (int i = 0; i < GROUP; i++) {
+		const uint8_t *of = piece_at(type, row, index[k0 + i]);
+
+		dst[i] = f32_of_f16(f16_of_f32(f16_at(of) * (float)(q[i] - of[2])));
+	}
+}
+
+void types_dequant_group(int32_t type, const uint8_t *row, int32_t k0, const uint16_t *index, float *dst)
+{
+	struct group w;
+
+	if (!types_quantized(type)) {
+		if (types_piece(type))
+			held_floats(type, row, k0, index, dst);
+		else
+			types_dequant(type, GROUP, row + (size_t)k0 * types_bytes(type, 1), dst);
+		return;
+	}
+	types_group(type, row, k0 / GROUP, &w);
+	for (int i = 0; i < GROUP; i++)
+		dst[i] = w.d[i / 16] * (float)w.q[i] + w.m[i / 16];
 }
 
 void types_dequant(int32_t type, int32_t k, const uint8_t *row, float *dst)
@@ -248,11 +388,6 @@ void types_dequant(int32_t type, int32_t k, const uint8_t *row, float *dst)
 			dst[i] = f32_of_bf16(u16_at(row + 2 * (size_t)i));
 		return;
 	}
-	for (int32_t g = 0; g < k / GROUP; g++) {
-		struct group w;
-
-		types_group(type, row, g, &w);
-		for (int i = 0; i < GROUP; i++)
-			dst[g * GROUP + i] = w.d[i / 16] * (float)w.q[i] + w.m;
-	}
+	for (int32_t at = 0; at < k; at += GROUP)
+		types_dequant_group(type, row, at, NULL, dst + at);
 }

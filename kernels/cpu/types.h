@@ -11,17 +11,47 @@
 
 #define GROUP 32                  /* weights to a scale, whatever the stored type's block is */
 
-/* 32 consecutive weights of a quantized row: w[i] = d[i / 16] * q[i] + m. */
+/* How matrices whose scales lie apart are held; repack.c makes their rows.  A row is pieces of as many weights as
+ * share a scale: HELD(kind, weights).  Quants are as in Q4_0 and Q8_0.
+ *
+ *	HELD_U4       d f16, z u8, nibbles: w = d (q - z)
+ *	HELD_U4_ORDER the same, but weight i has d and z of the piece index[i] (act-order), and w is rounded to f16
+ *	HELD_I8       d f16, int8
+ *	HELD_F8       d f32, e4m3
+ *	HELD_F8_BLOCK the same, where 16 outputs have one d
+ *	HELD_NVFP4    d f32, then for 32 weights two scales in e4m3 and nibbles: w = d s e2m1
+ */
+enum { HELD_U4 = 64, HELD_U4_ORDER, HELD_I8, HELD_F8, HELD_F8_BLOCK, HELD_NVFP4 };
+#define HELD(kind, weights) ((kind) | (weights) / GROUP << 8)
+#define HELD_MOST ((1 << 22) * GROUP) /* weights of the longest piece */
+
+static inline int32_t types_base(int32_t type)
+{
+	return type & 255;
+}
+
+/* Weights of a piece of a held type. */
+static inline int32_t types_piece(int32_t type)
+{
+	return (type >> 8) * GROUP;
+}
+
+/* 32 consecutive weights of a quantized row: w[i] = d[i / 16] * q[i] + m[i / 16]. */
 struct group {
 	int8_t q[GROUP];
-	float  d[2], m;               /* d[0] == d[1] unless the type is types_halves() */
+	float  d[2], m[2];            /* d[0] == d[1] and m[0] == m[1] unless the type is types_halves() */
 };
 
+/* Bytes of a held type before the quants of a piece, and of 32 quants; false: it is none. */
+bool   types_held(int32_t type, size_t *head, size_t *quants);
 size_t types_bytes(int32_t type, int32_t k);       /* of k stored weights; 0: not a type we read */
 bool   types_quantized(int32_t type);              /* comes in groups; else one float per weight */
 bool   types_halves(int32_t type);                 /* 16 weights to a scale, not 32 */
 void   types_group(int32_t type, const uint8_t *row, int32_t g, struct group *out);
 void   types_dequant(int32_t type, int32_t k, const uint8_t *row, float *dst);
+/* The same of weights k0 .. k0 + 31; index: of HELD_U4_ORDER, for each weight of the row. */
+void   types_dequant_group(int32_t type, const uint8_t *row, int32_t k0, const uint16_t *index, float *dst);
+float  types_f32_of_f8(uint8_t v);                 /* e4m3: no infinity; 0x7f and 0xff are no numbers */
 
 static inline float f32_of_bits(uint32_t u)
 {

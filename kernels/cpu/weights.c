@@ -201,18 +201,33 @@ static int64_t check_matrix(const struct kern *k, const struct sr_tensor *t, cha
 	bool apart = repack_needed(t);
 	const char *why = apart ? repack_refuses(t) : NULL;
 
-	if (k->form(repack_type(t)) < 0)
+	if (!why && k->form(repack_type(t)) < 0)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s: matrices of its type are not supported on the "
-			"CPU; F32, F16, BF16, FP8, int8, Q8_0, Q4_0 to Q5_1, Q3_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4, AWQ and GPTQ are", t->name);
+			"CPU; F32, F16, BF16, FP8, int8, Q8_0, Q4_0 to Q5_1, Q2_K to Q6_K, IQ2, IQ3, IQ4, MXFP4, NVFP4, AWQ and GPTQ "
+			"are", t->name);
 	if (t->n < 1 || t->k < 1 || t->k % 32 || (!apart && !types_bytes(t->type, t->k)))
 		return refuse(-ENOTSUP, err, errlen, "tensor %s is %d x %d: the inner size must be a multiple "
-			"of 32 on the CPU, of 256 for K-quants and IQ4_XS", t->name, t->n, t->k);
+			"of 32 on the CPU, of 256 for K-quants, IQ2, IQ3 and IQ4_XS", t->name, t->n, t->k);
 	if (!apart && sr_stored_of(t, 0).data.bytes != (uint64_t)t->n * types_bytes(t->type, t->k))
 		return refuse(-EINVAL, err, errlen, "tensor %s is %d x %d, which is not %llu bytes of its type",
 			t->name, t->n, t->k, (unsigned long long)t->data.bytes);
 	if (why)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s is not supported on the CPU: %s", t->name, why);
 	return 0;
+}
+
+/* The groups of inputs of a matrix with act-order, in the arena of thread 0. */
+static int64_t add_index(struct sr_backend *b, const struct sr_tensor *t, uint16_t **out)
+{
+	size_t bytes = ((size_t)t->count * (size_t)t->k * sizeof(uint16_t) + 63) & ~(size_t)63;
+
+	if (types_base(repack_type(t)) != HELD_U4_ORDER)
+		return 0;
+	if (out)
+		*out = (uint16_t *)(void *)take(&b->dev[0], bytes);
+	else
+		b->dev[0].arena_size += bytes;
+	return (int64_t)bytes;
 }
 
 static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tensor *const *t, int n,
@@ -240,6 +255,7 @@ static int64_t add_matrix(struct dev *d, struct weight *w, const struct sr_tenso
 		int e = 0;
 
 		col += t[p]->n;
+		total += add_index(b, t[p], w ? &q.index : NULL);
 		if (w)
 			w->part[p] = q;
 		for (int i = 0; i < b->n_threads; i++) {
@@ -538,7 +554,10 @@ static void repack_stage(void *ctx, int thread)
 
 	for (int32_t i = team_take(ld->b->team); i < s->n; i = team_take(ld->b->team)) {
 		const struct load_piece *p = &s->piece[i];
+		uint16_t *index = p->w->part[p->part].index;
 
+		if (index && p->row == 0)
+			repack_index(p->t, &a, index + (size_t)p->expert * (size_t)p->t->k);
 		for (int32_t r = 0; r < p->rows; r += KERN_COLS) {
 			int32_t n = p->rows - r < KERN_COLS ? p->rows - r : KERN_COLS;
 			const uint8_t *src[KERN_COLS] = { NULL };

@@ -57,23 +57,64 @@ static const struct { int32_t type; const char *name; int16_t scales[2]; } store
 	{ SR_Q8_0, "Q8_0", { 0, -1 } },  { SR_Q4_0, "Q4_0", { 0, -1 } },  { SR_Q4_1, "Q4_1", { 0, 2 } },
 	{ SR_Q5_0, "Q5_0", { 0, -1 } },  { SR_Q5_1, "Q5_1", { 0, 2 } },   { SR_Q3_K, "Q3_K", { 108, -1 } },
 	{ SR_Q4_K, "Q4_K", { 0, 2 } },   { SR_Q5_K, "Q5_K", { 0, 2 } },   { SR_Q6_K, "Q6_K", { 208, -1 } },
-	{ SR_IQ4_NL, "IQ4_NL", { 0, -1 } }, { SR_IQ4_XS, "IQ4_XS", { 0, -1 } },
+	{ SR_IQ4_NL, "IQ4_NL", { 0, -1 } }, { SR_IQ4_XS, "IQ4_XS", { 0, -1 } }, { SR_Q2_K, "Q2_K", { 80, 82 } },
+	{ SR_IQ2_XXS, "IQ2_XXS", { 0, -1 } }, { SR_IQ2_XS, "IQ2_XS", { 0, -1 } }, { SR_IQ2_S, "IQ2_S", { 0, -1 } },
+	{ SR_IQ3_XXS, "IQ3_XXS", { 0, -1 } }, { SR_IQ3_S, "IQ3_S", { 0, -1 } },
+	/* as repack.c makes them */
+	{ HELD(HELD_U4, 32), "u4 32", { 0, -1 } }, { HELD(HELD_U4, 128), "u4 128", { 0, -1 } },
+	{ HELD(HELD_U4_ORDER, 32), "u4 order", { 0, -1 } }, { HELD_I8, "i8", { 0, -1 } },
+	{ HELD_F8, "f8", { -1, -1 } }, { HELD(HELD_F8, 64), "f8 64", { -1, -1 } },
+	{ HELD(HELD_F8_BLOCK, 128), "f8 block", { -1, -1 } }, { HELD_NVFP4, "nvfp4", { -1, -1 } },
 };
 #define N_STORED (sizeof stored / sizeof *stored)
+#define N_FILES (N_STORED - 8)    /* those of files */
+
+static uint16_t order[2048];      /* of HELD_U4_ORDER */
+
+/* The type of a row of k; some are of one piece. */
+static int32_t type_of(size_t s, int32_t k)
+{
+	return stored[s].type >= HELD_U4 && stored[s].type < 256 ? HELD(stored[s].type, k) : stored[s].type;
+}
 
 static int32_t per_block(int32_t type)
 {
-	return types_bytes(type, 1) ? 1 : types_bytes(type, 32) ? 32 : 256;
+	return types_piece(type) ? types_piece(type) : types_bytes(type, 1) ? 1 : types_bytes(type, 32) ? 32 : 256;
+}
+
+/* A piece of a held type; `of`: pieces with the same have the same scale. */
+static void held_piece(int32_t type, uint8_t *to, int of)
+{
+	size_t bytes = types_bytes(type, types_piece(type));
+	float d = 0.01f * (1.1f + sinf((float)of));
+	uint16_t h = f16_of_f32(d);
+
+	for (size_t i = 0; i < bytes; i++) {
+		to[i] = (uint8_t)rnd();
+		if ((to[i] & 127) == 127) /* no number in e4m3 */
+			to[i]--;
+	}
+	if (types_base(type) >= HELD_F8) {
+		memcpy(to, &d, 4);
+		return;
+	}
+	memcpy(to, &h, 2);
+	if (types_base(type) != HELD_I8)
+		to[2] &= 15;
 }
 
 /* A matrix [n][k] of random bytes with sane scales. */
 static uint8_t *weights(size_t s, int32_t n, int32_t k)
 {
-	int32_t type = stored[s].type, per = per_block(type);
+	int32_t type = type_of(s, k), per = per_block(type);
 	size_t row = types_bytes(type, k), block = types_bytes(type, per);
 	uint8_t *w = take((size_t)n * row);
 
-	for (size_t at = 0; at < (size_t)n * row; at += block) {
+	for (int32_t i = 0; i < k; i++)
+		order[i] = (uint16_t)(i * 7 % k / 32);
+	for (size_t at = 0; types_piece(type) && at < (size_t)n * row; at += block)
+		held_piece(type, w + at, (int)(at % row + (types_base(type) == HELD_F8_BLOCK ? at / row / 16 : at / row) * 31));
+	for (size_t at = 0; !types_piece(type) && at < (size_t)n * row; at += block) {
 		float f = uniform();
 		uint16_t h = type == SR_BF16 ? bf16_of_f32(f) : f16_of_f32(f);
 
@@ -98,11 +139,12 @@ static void test_dequant(void **unused)
 	static const struct { int32_t type; double sum; } right[] = {
 		{ SR_Q8_0, -372 },    { SR_Q4_0, 106 },     { SR_Q4_1, 1855.5 },  { SR_Q5_0, 387 },
 		{ SR_Q5_1, 3708.5 },  { SR_Q3_K, 1204 },    { SR_Q4_K, 479723 },  { SR_Q5_K, 837714 },
-		{ SR_Q6_K, -38787 },  { SR_IQ4_NL, 1798 },  { SR_IQ4_XS, -60745 },
+		{ SR_Q6_K, -38787 },  { SR_IQ4_NL, 1798 },  { SR_IQ4_XS, -60745 }, { SR_Q2_K, 16773 },
+		{ SR_IQ2_XXS, 5683.25 }, { SR_IQ2_XS, 6750.5 }, { SR_IQ2_S, -4369.125 }, { SR_IQ3_XXS, -2025 }, { SR_IQ3_S, -11115 },
 	};
 
 	(void)unused;
-	for (size_t s = 3; s < N_STORED; s++) {
+	for (size_t s = 3; s < N_FILES; s++) {
 		int32_t k = 2 * per_block(stored[s].type);
 		size_t bytes = types_bytes(stored[s].type, k);
 		uint16_t scale[2] = { 0x3c00, 0x3800 }; /* 1 and 0.5 */
@@ -173,7 +215,8 @@ static void product(const struct kern *kt, int32_t type, int32_t n, int32_t k, c
                     const float *x, int32_t rows, const float *bias, float *y, size_t ld)
 {
 	enum kern_form form = (enum kern_form)kt->form(type);
-	struct kern_rows r = { .form = form, .k = k, .rows = rows, .tile_bytes = kt->tile_bytes(form, k) };
+	struct kern_rows r = { .form = form, .k = k, .rows = rows, .tile_bytes = kt->tile_bytes(form, k),
+	                       .index = order };
 	int32_t tiles = (rows + KERN_TILE - 1) / KERN_TILE;
 
 	r.data = take((size_t)tiles * r.tile_bytes);
@@ -211,14 +254,15 @@ static void test_plain_matmul(void **unused)
 {
 	(void)unused;
 	for (size_t s = 0; s < N_STORED; s++) {
-		int32_t type = stored[s].type, n = 19, k = 768, rows = 9;
+		int32_t n = 19, k = 768, rows = 9, type = type_of(s, k);
 		uint8_t *w = weights(s, n, k);
 		float *x = activations(rows, k), *row = take((size_t)k * 4), *bias = activations(1, n);
 		float *y = take((size_t)(rows * n) * 4), *right = take((size_t)(rows * n) * 4);
 		struct packed p = pack(&kern_plain, type, n, k, w);
 
 		for (int32_t c = 0; c < n; c++) {
-			types_dequant(type, k, w + (size_t)c * types_bytes(type, k), row);
+			for (int32_t i = 0; i < k; i += GROUP)
+				types_dequant_group(type, w + (size_t)c * types_bytes(type, k), i, order, row + i);
 			for (int32_t t = 0; t < rows; t++) {
 				double sum = 0;
 
@@ -238,12 +282,14 @@ static void test_plain_matmul(void **unused)
 static void unpacks(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++) {
-		int32_t type = stored[s].type, n = 23, k = 512;
-		uint8_t *w = weights(s, n, k);
+		int32_t n = 23, k = 512, type = type_of(s, k);
+		uint8_t *w = types_base(type) == HELD_U4_ORDER ? NULL : weights(s, n, k);
 		float *right = take((size_t)k * 4), *got = take((size_t)k * 4);
-		struct packed p = pack(kt, type, n, k, w);
+		struct packed p = { NULL, 0 };
 
-		for (int32_t c = 0; c < n; c++) {
+		if (w)
+			p = pack(kt, type, n, k, w);
+		for (int32_t c = 0; w && c < n; c++) {
 			kt->dequant(type, k, w + (size_t)c * types_bytes(type, k), right);
 			kt->unpack(type, k, p.blocks + (size_t)(c / 16) * kt->block_bytes(type, k), c % 16,
 			           got);
@@ -272,6 +318,10 @@ static void compact(const struct kern *kt)
  * scales are rounded to f16; f32 sums differ in order; bf16 rounds the activations. */
 static double allowed(const struct kern *kt, int32_t type)
 {
+	if (types_base(type) == HELD_U4 || types_base(type) == HELD_I8)
+		return 0;
+	if (types_base(type) == HELD_NVFP4)
+		return 1e-6;
 	if (types_quantized(type))
 		return types_bytes(type, GROUP) ? 0 : 1e-3;
 	return kt->form(type) == FORM_BF16 ? 6e-3 : 1e-6;
@@ -281,8 +331,7 @@ static void against_plain(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++)
 		for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-			int32_t type = stored[s].type;
-			int32_t n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows;
+			int32_t n = shapes[i].n, k = shapes[i].k, rows = shapes[i].rows, type = type_of(s, k);
 			size_t ld = (size_t)n + 3, all = (size_t)rows * ld;
 			float *x, *bias, *right, *y;
 			struct packed p, q;
@@ -316,12 +365,13 @@ static void against_plain(const struct kern *kt)
 static void same_bits(const struct kern *kt)
 {
 	for (size_t s = 0; s < N_STORED; s++) {
-		int32_t type = stored[s].type, n = 48, k = 96, rows = 23;
+		int32_t n = 48, k = 96, rows = 23, type = type_of(s, k);
 		uint8_t *w;
 		float *x, *all = take((size_t)(rows * n) * 4), *some = take((size_t)(rows * n) * 4);
 		struct packed p, last;
 
 		k = k % per_block(type) ? 256 : k;
+		type = type_of(s, k);
 		w = weights(s, n, k);
 		x = activations(rows, k);
 		p = pack(kt, type, n, k, w);
@@ -346,7 +396,7 @@ static void not_finite(const struct kern *kt)
 
 	for (size_t s = 0; s < N_STORED; s++)
 		for (size_t i = 0; i < 3; i++) {
-			int32_t type = stored[s].type, n = 16, k = 256, rows = 5;
+			int32_t n = 16, k = 256, rows = 5, type = type_of(s, k);
 			uint8_t *w = weights(s, n, k);
 			float *x = activations(rows, k), *y = take((size_t)(rows * n) * 4);
 			float *right = take((size_t)(rows * n) * 4);

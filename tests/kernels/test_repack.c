@@ -1,4 +1,4 @@
-/* LINK: kernels/cpu/repack.c kernels/cpu/types.c */
+/* LINK: kernels/cpu/repack.c kernels/cpu/types.c kernels/cpu/types_iq.c */
 /* test_repack.c - matrices whose scales lie apart, as rows that the CPU multiplies: each weight beside the format's
  * own formula.  4 bits without act-order, and MXFP4, are tested by what they multiply to: test_cpu.c, test_experts.c.
  */
@@ -22,6 +22,7 @@
 static uint8_t data[N * K], rows[N * K * 4];
 static float scales[N * K], got[K];
 static uint32_t words[N * K / 8], zeros[N * K / 8], index_of[K];
+static uint16_t order[K];
 
 static void fill(uint8_t *at, size_t n, uint32_t seed)
 {
@@ -43,7 +44,8 @@ static const float *row(const struct sr_tensor *t, const struct apart *a, int32_
 {
 	assert_null(repack_refuses(t));
 	repack_rows(t, a, c, 1, rows);
-	types_dequant(repack_type(t), t->k, rows, got);
+	for (int32_t k = 0; k < t->k; k += GROUP)
+		types_dequant_group(repack_type(t), rows, k, order, got + k);
 	return got;
 }
 
@@ -61,7 +63,7 @@ static void near(float is, float right, double most)
 		fail_msg("%.9g is not %.9g", (double)is, (double)right);
 }
 
-/* In blocks of 32 x 48 of what is stored, which has its outputs as rows or as columns. */
+/* In blocks of 32 x 32 or 32 x 16 of what is stored, which has its outputs as rows or as columns. */
 static void test_f8(void **state)
 {
 	const struct apart a = { data, (const uint8_t *)scales, NULL, NULL };
@@ -69,7 +71,7 @@ static void test_f8(void **state)
 	(void)state;
 	fill(data, sizeof(data), 1);
 	for (int transposed = 0; transposed < 2; transposed++) {
-		size_t lines = transposed ? K : N, columns = transposed ? N : K, group = transposed ? 32 : 48;
+		size_t lines = transposed ? K : N, columns = transposed ? N : K, group = transposed ? 16 : 32;
 		struct sr_tensor t = tensor(SR_F8, N * K, (lines + 31) / 32 * (columns / group));
 
 		t.group = (int32_t)group;
@@ -84,8 +86,10 @@ static void test_f8(void **state)
 				if ((v & 0x7f) == 0x7f)
 					assert_true(isnan(got[k]));
 				else
-					near(got[k], e4m3(v) * scales[line / 32 * (columns / group) + column / group], 1.0 / 256);
+					assert_true(got[k] == e4m3(v) * scales[line / 32 * (columns / group) + column / group]);
 			}
+		assert_int_equal(types_base(repack_type(&t)), HELD_F8_BLOCK); /* 16 and 32 are whole column blocks */
+		assert_int_equal(types_piece(repack_type(&t)), 32);
 	}
 }
 
@@ -102,7 +106,7 @@ static void test_i8(void **state)
 		for (int32_t k = 0; k < K; k++)
 			near(got[k], (float)(int8_t)data[c * K + k] * scales[c], 1.0 / 2048);
 	}
-	assert_int_equal(repack_row_bytes(&t), K / 32 * 34);
+	assert_int_equal(repack_row_bytes(&t), 2 + K);
 	t.group = 32;
 	assert_non_null(repack_refuses(&t));
 }
@@ -129,27 +133,75 @@ static void test_act_order(void **state)
 		t.outputs = part ? N : 0;
 		t.first = first;
 		t.step = part;
-		assert_int_equal(repack_type(&t), SR_F16);
+		assert_int_equal(repack_type(&t), HELD(HELD_U4_ORDER, 32));
+		repack_index(&t, &a, order);
 		for (int32_t c = 0; c < t.n; c++) {
 			row(&t, &a, c);
 			for (int32_t k = 0; k < K; k++) {
 				int32_t g = (int32_t)index_of[k], o = first + c, q = words[k / 8 * N + o] >> 4 * (k % 8) & 15;
 				int32_t z = (int32_t)((zeros[g * (N / 8) + o / 8] >> 4 * (o % 8) & 15) + 1) & 15;
 
-				near(got[k], (float)(q - z) * scales[g * N + o], 1.0 / 2048);
+				near(got[k], (float)(q - z) * scales[g * N + o], 1.0 / 1024); /* scale and weight are rounded to f16 */
 			}
 		}
 	}
 	t.index.bytes = 0;                       /* in order: exact steps, as Q4_1 */
-	assert_int_equal(repack_type(&t), SR_Q4_1);
+	assert_int_equal(repack_type(&t), HELD(HELD_U4, 32));
 	t.index.bytes = 4;
 	assert_non_null(repack_refuses(&t));
+}
+
+/* The value of e2m1. */
+static float e2m1(int q)
+{
+	static const float v[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+
+	return q & 8 ? -v[q & 7] : v[q & 7];
+}
+
+/* As in a GGUF, in safetensors, and in those of compressed-tensors, which divides by the scale of all. */
+static void test_nvfp4(void **state)
+{
+	enum { WIDE = 64 };
+	static float all = 0.25f;
+	static uint8_t block[N * WIDE / 16];
+
+	(void)state;
+	fill(data, sizeof(data), 5);
+	fill(block, sizeof(block), 6);
+	for (size_t i = 0; i < sizeof(block); i++)
+		block[i] &= 0x77;              /* e4m3 above 0, and no number that is none */
+	for (size_t i = 0; i < N * WIDE / 64; i++)
+		for (size_t j = 0; j < 4; j++)
+			data[36 * i + j] &= 0x77;
+	for (int gguf = 0; gguf < 2; gguf++)
+		for (int ct = 0; ct < 2 - gguf; ct++) {
+			const struct apart a = { data, gguf ? NULL : block, (const uint8_t *)&all, NULL };
+			struct sr_tensor t = tensor(ct ? SR_NVFP4_CT : SR_NVFP4, gguf ? N * 36 : N * WIDE / 2, 0);
+
+			t.k = WIDE;
+			t.scale.bytes = gguf ? 0 : sizeof(block);
+			t.zero.bytes = 4;
+			for (int32_t c = 0; c < N; c++) {
+				row(&t, &a, c);
+				for (int32_t k = 0; k < WIDE; k++) {
+					const uint8_t *of = data + 36 * c, q = gguf ? of[4 + k / 16 * 8 + k % 8] >> k % 16 / 8 * 4 & 15
+						: data[(c * WIDE + k) / 2] >> 4 * (k % 2) & 15;
+
+					near(got[k], (ct ? 4 : 0.25f) * e4m3(gguf ? of[k / 16] : block[(c * WIDE + k) / 16]) * e2m1(q), 0);
+				}
+			}
+			assert_int_equal(repack_row_bytes(&t), 4 + WIDE / 32 * 18);
+			t.zero.bytes = 8;
+			assert_non_null(repack_refuses(&t));
+		}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f8), cmocka_unit_test(test_i8), cmocka_unit_test(test_act_order),
+		cmocka_unit_test(test_nvfp4),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

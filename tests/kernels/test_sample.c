@@ -1,4 +1,4 @@
-/* LINK: kernels/cpu/plain.c kernels/cpu/types.c kernels/cpu/kvblock.c */
+/* LINK: kernels/cpu/plain.c kernels/cpu/types.c kernels/cpu/types_iq.c kernels/cpu/kvblock.c */
 /* test_sample.c - from logits to tokens: each setting against results by hand, their order, the edges of
  * the cuts, and draws against their distribution. */
 #include <setjmp.h>

@@ -95,7 +95,8 @@ void calibrate_destroy(struct calibrate *c)
 static void multiply_matrix(struct calibrate *c, const struct matrix *w, const float *bias, const float *x,
                             int32_t rows, float *y, size_t ld)
 {
-	struct kern_rows in = { FORM_F32, w->k, rows, c->tiles, c->k->tile_bytes(FORM_F32, w->k) };
+	struct kern_rows in = { .form = FORM_F32, .k = w->k, .rows = rows, .data = c->tiles,
+	                        .tile_bytes = c->k->tile_bytes(FORM_F32, w->k) };
 
 	c->k->make_rows(&in, x, (size_t)w->k, 0, (rows + KERN_TILE - 1) / KERN_TILE);
 	for (int32_t i = 0; i < w->n; i += KERN_COLS) {

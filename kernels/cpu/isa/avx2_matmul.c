@@ -17,7 +17,7 @@
 struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of one */
-	struct lanes_units units;     /* of it, if its weights are quantized */
+	struct lanes_units units;     /* of it, if its weights are quantized; of_all: of any */
 	const uint8_t *x;             /* the activation tile */
 	int32_t first;                /* row of it that is the tile's first */
 	int32_t k, cols;              /* cols: real columns of this block */
@@ -39,9 +39,22 @@ INLINE void fetch_ahead(const uint8_t *w, const size_t bytes)
 		_mm_prefetch((const char *)w + AHEAD + i, _MM_HINT_T0);
 }
 
+static inline __m256 sums_before(const struct matmul_tile *t, int r, int half)
+{
+	return t->more ? get256(t->y + (size_t)r * t->ld, 8 * half, t->cols) : _mm256_setzero_ps();
+}
+
+/* Where the sums of a tile begin. */
+INLINE __m256 begin(const struct matmul_tile *t, int r, int half)
+{
+	return t->units.of_all ? _mm256_setzero_ps() : sums_before(t, r, half);
+}
+
 /* Columns 8 half .. of one row. */
 static inline void store(const struct matmul_tile *t, int r, int half, __m256 v)
 {
+	if (t->units.of_all)
+		v = _mm256_fmadd_ps(v, _mm256_loadu_ps(t->units.of_all + 8 * half), sums_before(t, r, half));
 	if (t->bias)
 		v = _mm256_add_ps(v, get256(t->bias, 8 * half, t->cols));
 	put256(t->y + (size_t)r * t->ld, 8 * half, t->cols, v);
@@ -117,14 +130,15 @@ INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	}
 }
 
-/* Integer sums of a group of eight-bit quants, without their offset of 128. */
-INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first)
+/* Integer sums of lines j .. j + lines of eight-bit quants, without their offset of 128. */
+INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first,
+                 const int from, const int lines)
 {
 	UNROLL
 	for (int r = 0; r < rows; r++)
 		sum[r] = _mm256_setzero_si256();
 	UNROLL
-	for (int j = 0; j < 8; j++) {
+	for (int j = from; j < from + lines; j++) {
 		__m256i w = _mm256_xor_si256(load256(quants + 64 * j), _mm256_set1_epi8((char)0x80));
 		__m256i size = _mm256_abs_epi8(w);
 
@@ -155,14 +169,15 @@ INLINE __m256i offset(const enum lanes_kind kind, int32_t minus_sum)
 INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const uint8_t *quants,
                       const int in_unit, const int half, const struct lanes_group *x, int first, __m256 *acc)
 {
+	const bool halves = lanes_halves(kind);
 	__m256i sum[AVX2_ROWS];
 
 	if (kind == LANES_4M || kind == LANES_4)
 		sum4(rows, sum, quants, x, first);
-	else if (kind == LANES_8)
-		sum8(rows, sum, quants, x, first);
+	else if (kind == LANES_8 || kind == LANES_8HB)
+		sum8(rows, sum, quants, x, first, 0, halves ? 4 : 8);
 	else
-		sum6(rows, sum, quants, x, first, 0, kind == LANES_8H ? 4 : 8);
+		sum6(rows, sum, quants, x, first, 0, halves ? 4 : 8);
 	UNROLL
 	for (int r = 0; r < rows; r++) {
 		if (kind == LANES_4)
@@ -171,13 +186,28 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_first[first + r]));
 	}
 	scale_add(rows, acc, sum, scales(unit, in_unit, half), x, first);
-	if (kind == LANES_8H) {
-		sum6(rows, sum, quants, x, first, 4, 4);
+	if (halves) {
+		if (kind == LANES_8HB)
+			sum8(rows, sum, quants, x, first, 4, 4);
+		else
+			sum6(rows, sum, quants, x, first, 4, 4);
 		UNROLL
-		for (int r = 0; r < rows; r++)
+		for (int r = 0; kind == LANES_8H && r < rows; r++)
 			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_sum[first + r] -
 			                                               x->minus_first[first + r]));
 		scale_add(rows, acc, sum, scales(unit, 1, half), x, first);
+	}
+	if (kind == LANES_8HM) {
+		__m256 m0 = scales(unit, 2, half), m1 = scales(unit, 3, half);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			float before = x->scale[first + r] * (float)-x->minus_first[first + r];
+			float rest = x->scale[first + r] * (float)(x->minus_first[first + r] - x->minus_sum[first + r]);
+
+			acc[r] = _mm256_fmadd_ps(m0, _mm256_set1_ps(before), acc[r]);
+			acc[r] = _mm256_fmadd_ps(m1, _mm256_set1_ps(rest), acc[r]);
+		}
 	}
 	if (kind == LANES_4M || kind == LANES_8M) {
 		__m256 m = scales(unit, 1, half);
@@ -202,8 +232,7 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 		for (int h = 0; h < wide; h++)
 			UNROLL
 			for (int r = 0; r < rows; r++)
-				acc[h][r] = t->more ? get256(t->y + (size_t)r * t->ld, 8 * (half + h), t->cols)
-				                    : _mm256_setzero_ps();
+				acc[h][r] = begin(t, r, half + h);
 		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per) {
 			if (fetch)
 				fetch_ahead(q, per * lanes_quants(kind));
@@ -309,7 +338,9 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ma
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+		UNROLL
+		for (int half = 0; half < 2; half++)
+			acc[r][half] = begin(t, r, half);
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE, w += line) {
 		__m256 a[2], b[2];
 
@@ -380,6 +411,8 @@ TILE(tile_4, quant_tile, LANES_4)
 TILE(tile_8, quant_tile, LANES_8)
 TILE(tile_8m, quant_tile, LANES_8M)
 TILE(tile_8h, quant_tile, LANES_8H)
+TILE(tile_8hm, quant_tile, LANES_8HM)
+TILE(tile_8hb, quant_tile, LANES_8HB)
 
 static __attribute__((noinline)) void tile_q4k(int32_t rows, const struct matmul_tile *t)
 {
@@ -401,20 +434,21 @@ PAIR(pair_f32, LANES_F32)
 PAIR(pair_f16, LANES_F16)
 PAIR(pair_bf16, LANES_BF16)
 
-static pair_fn *const pairs[LANES_8H + 1] = {
+static pair_fn *const pairs[LANES_8HB + 1] = {
 	[LANES_F32] = pair_f32, [LANES_F16] = pair_f16, [LANES_BF16] = pair_bf16,
 };
 
 static tile_fn *const tiles[] = {
 	[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
 	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
+	[LANES_8HM] = tile_8hm, [LANES_8HB] = tile_8hb,
 };
 
 /* All rows by the inputs of t, which begin at group `first`.  The first tile prefetches. */
 static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *x, int32_t first, float *y)
 {
 	for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
-		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * sizeof(struct lanes_group);
+		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * lanes_group_bytes(x->form);
 		t->first = r % KERN_TILE;
 		t->y = y + (size_t)r * t->ld;
 		f(x->rows - r < AVX2_ROWS ? x->rows - r : AVX2_ROWS, t);
@@ -426,13 +460,14 @@ static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *
  * rows take few groups, so that units are multiplied while the next are on their way from memory. */
 static void by_pieces(int32_t type, tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y)
 {
-	_Alignas(64) uint8_t room[COMPACT_ROOM * LANES_GROUP_MOST];
-	const int32_t groups = t->k / GROUP, most = x->rows <= AVX2_ROWS ? COMPACT_MOST : COMPACT_ROOM;
+	_Alignas(64) uint8_t room[COMPACT_BYTES];
+	const int32_t groups = t->k / GROUP;
 	struct matmul_tile part = *t;
 
 	for (int32_t g = 0, n; g < groups; g += n) {
-		n = groups - g < most ? groups - g : most;
-		part.units = compact_expand(type, t->k, t->w, g, n, room);
+		n = compact_step(type, t->k, g, x->rows <= AVX2_ROWS);
+		part.units = compact_expand(type, t->k, t->w, g, n, x->index, room);
+		part.w = part.units.quants;
 		part.k = n * GROUP;
 		part.more = g > 0;
 		part.bias = g + n == groups ? t->bias : NULL;
@@ -447,7 +482,7 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 	const enum lanes_kind kind = lanes_kind(type);
 	tile_fn *f = tiles[kind];
 	size_t block = lanes_block_bytes(type, k);
-	pair_fn *pair = x->rows == 1 ? pairs[kind] : NULL;
+	pair_fn *pair = x->rows == 1 && !compact_groups(type) ? pairs[kind] : NULL;
 	struct matmul_tile t = { .w_bytes = block, .k = k, .ld = ld };
 
 	(void)next;

@@ -16,7 +16,7 @@
 struct matmul_tile {
 	const uint8_t *w;             /* the column block */
 	size_t w_bytes;               /* of a column block */
-	struct lanes_units units;     /* of it, if its weights are quantized */
+	struct lanes_units units;     /* of it, if its weights are quantized; of_all: of any */
 	const uint8_t *x;             /* the activation tile */
 	int32_t k;
 	const uint8_t *fetch;         /* what to prefetch, this tile's part of it, or NULL */
@@ -28,6 +28,17 @@ struct matmul_tile {
 	__mmask16 last;               /* the real columns of the tile's last block */
 };
 
+INLINE __m512 sums_before(const struct matmul_tile *t, int r, int c, __mmask16 m)
+{
+	return t->more ? _mm512_maskz_loadu_ps(m, t->y + (size_t)r * t->ld + 16 * c) : _mm512_setzero_ps();
+}
+
+/* Where the sums of a tile begin. */
+INLINE __m512 begin(const struct matmul_tile *t, int r, int c, __mmask16 m)
+{
+	return t->units.of_all ? _mm512_setzero_ps() : sums_before(t, r, c, m);
+}
+
 INLINE void store(const int rows, const int cols, const struct matmul_tile *t, __m512 (*acc)[2])
 {
 	UNROLL
@@ -37,6 +48,8 @@ INLINE void store(const int rows, const int cols, const struct matmul_tile *t, _
 			__mmask16 m = c == cols - 1 ? t->last : 0xffff;
 			__m512 v = acc[r][c];
 
+			if (t->units.of_all)
+				v = _mm512_fmadd_ps(v, _mm512_loadu_ps(t->units.of_all), sums_before(t, r, c, m));
 			if (t->bias)
 				v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, t->bias + 16 * c));
 			_mm512_mask_storeu_ps(t->y + (size_t)r * t->ld + 16 * c, m, v);
@@ -110,12 +123,13 @@ INLINE void line4(const int rows, __m512i *sum, const uint8_t *quants, const str
 INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const uint8_t *quants,
                       const int in_unit, const struct lanes_group *x, __m512 (*acc)[2])
 {
-	const int lines = kind == LANES_8H ? 4 : 8;
+	const bool halves = lanes_halves(kind);
+	const int lines = halves ? 4 : 8;
 	__m512i sum[8], second[8];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		sum[r] = start(kind, kind == LANES_8H ? x->minus_first : x->minus_sum, r);
+		sum[r] = start(kind, halves ? x->minus_first : x->minus_sum, r);
 	if (lanes_quants(kind) == 256) {
 		UNROLL
 		for (int j = 0; j < 4; j++)
@@ -126,7 +140,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 			line8(rows, sum, quants, x, j);
 	}
 	scale_add(rows, acc, sum, scales(unit, in_unit), x);
-	if (kind == LANES_8H) {
+	if (halves) {
 		UNROLL
 		for (int r = 0; r < rows; r++)
 			second[r] = _mm512_sub_epi32(start(kind, x->minus_sum, r),
@@ -135,6 +149,18 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 		for (int j = 4; j < 8; j++)
 			line8(rows, second, quants, x, j);
 		scale_add(rows, acc, second, scales(unit, 1), x);
+	}
+	if (kind == LANES_8HM) {
+		__m512 m0 = scales(unit, 2), m1 = scales(unit, 3);
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			float first = x->scale[r] * (float)-x->minus_first[r];
+			float rest = x->scale[r] * (float)(x->minus_first[r] - x->minus_sum[r]);
+
+			acc[r][0] = _mm512_fmadd_ps(m0, _mm512_set1_ps(first), acc[r][0]);
+			acc[r][0] = _mm512_fmadd_ps(m1, _mm512_set1_ps(rest), acc[r][0]);
+		}
 	}
 	if (kind == LANES_4M || kind == LANES_8M) {
 		__m512 m = scales(unit, 1);
@@ -154,7 +180,7 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		acc[r][0] = t->more ? _mm512_maskz_loadu_ps(t->last, t->y + (size_t)r * t->ld) : _mm512_setzero_ps();
+		acc[r][0] = begin(t, r, 0, t->last);
 	for (int32_t g = 0; g < t->k / GROUP; g += per) {
 		if (fetch)
 			fetch = fetch_some(t, fetch);
@@ -244,7 +270,7 @@ INLINE void f32_tile(const int rows, const int cols, const enum lanes_kind kind,
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int c = 0; c < cols; c++)
-			acc[r][c] = _mm512_setzero_ps();
+			acc[r][c] = begin(t, r, c, c == cols - 1 ? t->last : 0xffff);
 	for (int32_t i = 0; i < t->k / 2; i++, x += 2 * KERN_TILE) {
 		__m512 first[2], second[2], v;
 
@@ -284,7 +310,7 @@ INLINE void bf16_tile(const int rows, const int cols, const struct matmul_tile *
 	for (int r = 0; r < rows; r++)
 		UNROLL
 		for (int c = 0; c < cols; c++)
-			acc[r][c] = _mm512_setzero_ps();
+			acc[r][c] = begin(t, r, c, c == cols - 1 ? t->last : 0xffff);
 	for (int32_t i = 0; i < t->k / 2; i++, x += KERN_TILE) {
 		__m512i w[2];
 
@@ -319,6 +345,8 @@ TILE(tile_4, quant_tile, LANES_4)
 TILE(tile_8, quant_tile, LANES_8)
 TILE(tile_8m, quant_tile, LANES_8M)
 TILE(tile_8h, quant_tile, LANES_8H)
+TILE(tile_8hm, quant_tile, LANES_8HM)
+TILE(tile_8hb, quant_tile, LANES_8HB)
 
 static __attribute__((noinline)) void tile_q4k(int32_t rows, const struct matmul_tile *t)
 {
@@ -348,6 +376,8 @@ static tile_fn *const tiles[][2] = {
 	[LANES_8]    = { tile_8 },
 	[LANES_8M]   = { tile_8m },
 	[LANES_8H]   = { tile_8h },
+	[LANES_8HM]  = { tile_8hm },
+	[LANES_8HB]  = { tile_8hb },
 };
 
 /* Bytes of weights that a tile of one column block reads in one step through K. */
@@ -367,7 +397,7 @@ static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *
                      int32_t fetchers, size_t part)
 {
 	for (int32_t r = 0; r < x->rows; r += KERN_TILE) {
-		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * sizeof(struct lanes_group);
+		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * lanes_group_bytes(x->form);
 		t->y = y + (size_t)r * t->ld;
 		f(x->rows - r < KERN_TILE ? x->rows - r : KERN_TILE, t);
 		t->fetch = t->fetch && r / KERN_TILE + 1 < fetchers ? t->fetch + part : NULL;
@@ -379,20 +409,21 @@ static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *
 static void by_pieces(int32_t type, tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y,
                       int32_t fetchers)
 {
-	_Alignas(64) uint8_t room[COMPACT_ROOM * LANES_GROUP_MOST];
-	const int32_t groups = t->k / GROUP, most = x->rows <= KERN_TILE ? COMPACT_MOST : COMPACT_ROOM;
-	const int32_t per = lanes_unit_groups(lanes_kind(type));
+	_Alignas(64) uint8_t room[COMPACT_BYTES];
+	const int32_t groups = t->k / GROUP, per = lanes_unit_groups(lanes_kind(type));
+	const bool few = x->rows <= KERN_TILE;
 	const size_t each = t->w_bytes / (size_t)groups;
 	struct matmul_tile part = *t;
 
 	part.fetch_lines = fetchers ? (int32_t)(each * (size_t)per / 64 / (size_t)fetchers) + 1 : 0;
 	for (int32_t g = 0, n; g < groups; g += n) {
-		n = groups - g < most ? groups - g : most;
-		part.units = compact_expand(type, t->k, t->w, g, n, room);
+		n = compact_step(type, t->k, g, few);
+		part.units = compact_expand(type, t->k, t->w, g, n, x->index, room);
+		part.w = part.units.quants;
 		part.k = n * GROUP;
 		part.more = g > 0;
 		part.bias = g + n == groups ? t->bias : NULL;
-		part.fetch = t->fetch ? t->fetch + (size_t)g * each : NULL;
+		part.fetch = t->fetch && x->form == FORM_I8 ? t->fetch + (size_t)g * each : NULL;
 		all_rows(f, &part, x, g, y, fetchers, (size_t)(n / per * part.fetch_lines) * 64);
 	}
 }
@@ -406,6 +437,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 {
 	const enum lanes_kind kind = lanes_kind(type);
 	const int32_t n_tiles = (x->rows + KERN_TILE - 1) / KERN_TILE;
+	const bool compact = compact_groups(type) > 0;
 	const int32_t fetchers = x->rows < 4 ? 0 : n_tiles < FETCHERS ? n_tiles : FETCHERS;
 	tile_fn *const *f = kind == LANES_BF16 && x->form == FORM_F32 ? bf16_with_f32 : tiles[kind];
 	struct matmul_tile t = { .w = blocks, .w_bytes = lanes_block_bytes(type, k), .k = k, .ld = ld };
@@ -415,7 +447,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 		int32_t real = n_cols - 16 * b;
 		size_t step, part;
 
-		cols = f[1] && b + 2 <= n_blocks ? 2 : 1;
+		cols = f[1] && b + 2 <= n_blocks && !compact ? 2 : 1;
 		t.last = real >= 16 * cols ? 0xffff : (__mmask16)((1u << (real - 16 * (cols - 1))) - 1);
 		t.bias = bias ? bias + 16 * b : NULL;
 		t.fetch = !fetchers ? NULL : b + cols < n_blocks ? t.w + (size_t)cols * t.w_bytes : next;
@@ -424,7 +456,7 @@ void avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blo
 			all_rows(tile_q4k, &t, x, 0, y + 16 * b, fetchers, 0);
 			continue;
 		}
-		if (compact_groups(type)) {
+		if (compact) {
 			by_pieces(type, f[0], &t, x, y + 16 * b, fetchers);
 			continue;
 		}
