@@ -1,5 +1,6 @@
 /* ranks.c - the side of core: starts ranks, gives them batches, sees when one is lost.  See ranks.h. */
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,7 +27,12 @@
 #define PAGE        ((size_t)4096)
 #define SPIN_NS     40000
 #define TICK_MS     20               /* how often the watcher looks at beats while a batch is under way */
-#define HANG_MS     2000
+#define HANG_MS     2000             /* until steps have been measured, and for a rank that has a core or waits for one */
+#define HANG_LEAST  500              /* a shorter deadline would name ranks that only wait for a core */
+#define HANG_MOST   60000
+#define HANG_TIMES  4                /* the longest time that a step is expected to take */
+#define STEP_TOKENS 64               /* a step without tokens takes about as long as so many tokens more */
+#define MEASURED    8                /* steps before the deadline follows them */
 #define LOSSES      3                /* this many within LOSS_NS are final */
 #define LOSS_NS     (600000 * MS)
 #define PATIENCE_MS 1000             /* for ranks to end when they are asked to */
@@ -35,14 +41,16 @@ enum phase { OPENING, RUNNING, GONE };
 
 struct process {
 	int pid, fd;                 /* fd: a pidfd; -1: it has ended */
-	uint64_t beat;               /* last seen */
-	uint32_t quiet_ms;
+	uint64_t beat, work;         /* last seen: of the process; of its device, if that computes by itself */
+	uint32_t quiet_ms, idle_ms;  /* how long they have been the same, with a batch that is not done */
+	bool due;                    /* it has one */
 };
 
 struct sr_backend {
 	const struct ranks_setting *how;
 	struct ranks_page *page;
 	struct sr_shared *shared;
+	size_t n_shared;             /* bytes of its data */
 	struct sr_batch batch[RANKS_DEPTH];
 	struct sr_masks masks;
 	uint32_t seq[RANKS_DEPTH];   /* number of the batch in that place */
@@ -51,6 +59,11 @@ struct sr_backend {
 	enum phase phase;
 	uint64_t began, losses[LOSSES]; /* when they were started last; when they were lost, the latest first */
 	uint32_t restarts;
+	double token_ns;             /* of a step, for each token and STEP_TOKENS more: the longest lately */
+	uint32_t measured;           /* steps */
+	uint64_t launched_ns[RANKS_DEPTH], ended_ns; /* of the batch in that place; when the last one ended */
+	uint32_t allowed_ms[RANKS_DEPTH]; /* for the batch in that place without a sign of life */
+	_Atomic uint32_t deadline_ms; /* the longest of them: for the watcher */
 	struct process process[SR_RANKS_MAX];
 	struct ranks_view view[SR_RANKS_MAX];
 	pthread_t watcher;
@@ -119,23 +132,84 @@ static void on_end(struct sr_backend *b, int r)
 		lose(b, "rank %d (pid %d) is gone: it ended with code %d", r, p->pid, si.si_status);
 }
 
+/* Does a thread of this process compute, or would if it had a core? */
+static bool runnable(int pid)
+{
+	char path[300], line[512];
+	struct dirent *e;
+	bool is = false;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && !is && (e = readdir(tasks))) {
+		FILE *stat;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", pid, e->d_name);
+		stat = e->d_name[0] != '.' ? fopen(path, "re") : NULL;
+		if (stat && fgets(line, sizeof(line), stat)) {
+			const char *state = strrchr(line, ')');
+
+			is = state && state[1] && state[2] == 'R';
+		}
+		if (stat)
+			fclose(stat);
+	}
+	if (tasks)
+		closedir(tasks);
+	return is;
+}
+
+/* Has rank r been quiet for too long?  One that has a core, or waits for one, is given more time. */
+static bool hangs(struct sr_backend *b, int r, uint32_t quiet_ms)
+{
+	uint32_t most = b->how->hang_ms ? b->how->hang_ms : atomic_load_explicit(&b->deadline_ms, memory_order_relaxed);
+	uint32_t more = b->how->hang_ms ? most : HANG_TIMES * most > HANG_MS ? HANG_TIMES * most : HANG_MS;
+
+	return quiet_ms >= most && (quiet_ms >= more || !runnable(b->process[r].pid));
+}
+
+/* The device of rank r computes by itself, so beats say nothing of it; its progress does.  Ranks that wait for others
+ * make none either: the one that is least far hangs. */
+static void look_at_device(struct sr_backend *b, int r)
+{
+	const struct process *own = &b->process[r];
+
+	for (int i = 0; i < b->world && own->due; i++) {
+		const struct process *p = &b->process[i];
+
+		if (p->due && (!p->idle_ms || p->work < own->work || (p->work == own->work && i < r)))
+			return;
+	}
+	if (own->due && own->idle_ms >= (b->how->hang_ms ? b->how->hang_ms : atomic_load(&b->deadline_ms)))
+		lose(b, "rank %d (pid %d) hangs: its device has computed nothing for %u ms, with batch %u of %u done", r, own->pid,
+		     own->idle_ms, atomic_load(&b->page->rank[r].done), atomic_load(&b->page->launched));
+}
+
 /* A beat is due every 20 ms from each rank that has a batch to compute.  Time in which the watcher itself had no
  * core does not count. */
 static void look_at_beats(struct sr_backend *b)
 {
-	uint32_t launched = atomic_load(&b->page->launched), most = b->how->hang_ms ? b->how->hang_ms : HANG_MS;
+	uint32_t launched = atomic_load(&b->page->launched);
+	bool apart = b->world > 1 && !b->how->ops->work && b->how->ops->progress;
 
 	for (int r = 0; r < b->world; r++) {
 		struct process *p = &b->process[r];
+		const struct rank_word *w = &b->page->rank[r];
 		uint64_t beat = atomic_load_explicit(&b->shared->rank[r].beat, memory_order_relaxed);
+		uint64_t work = atomic_load(&w->progress) + ((uint64_t)atomic_load(&w->done) << 32);
 
-		p->quiet_ms = beat == p->beat && atomic_load(&b->page->rank[r].done) != launched &&
-			atomic_load(&b->page->rank[r].state) == RANK_OPEN ? p->quiet_ms + TICK_MS : 0;
+		p->due = atomic_load(&w->done) != launched && atomic_load(&w->state) == RANK_OPEN;
+		p->quiet_ms = p->due && beat == p->beat ? p->quiet_ms + TICK_MS : 0;
+		p->idle_ms = p->due && work == p->work ? p->idle_ms + TICK_MS : 0;
 		p->beat = beat;
-		if (p->quiet_ms >= most)
+		p->work = work;
+		if (hangs(b, r, p->quiet_ms))
 			lose(b, "rank %d (pid %d) hangs: no sign of life for %u ms, with batch %u of %u done", r, p->pid,
-			     p->quiet_ms, atomic_load(&b->page->rank[r].done), launched);
+			     p->quiet_ms, atomic_load(&w->done), launched);
 	}
+	for (int r = 0; r < b->world && apart; r++)
+		look_at_device(b, r);
 }
 
 static bool any_flying(const struct sr_backend *b)
@@ -245,10 +319,15 @@ static int start_ranks(struct sr_backend *b)
 	atomic_store(&p->quit, 0);
 	atomic_store(&p->sleepers, 0);
 	memset(p->rank, 0, sizeof(p->rank));
-	memset(b->shared, 0, sizeof(*b->shared));
+	memset(b->shared, 0, sizeof(*b->shared) + (b->n_shared < SHARED_CLEAR ? b->n_shared : SHARED_CLEAR));
 	b->shared->world = b->world;
 	b->shared->spin_ns = cores_enough(b) ? SPIN_NS : 0;
 	memset(b->seq, 0, sizeof(b->seq));
+	b->token_ns = 0;
+	b->measured = 0;
+	b->ended_ns = 0;
+	memset(b->allowed_ms, 0, sizeof(b->allowed_ms));
+	atomic_store(&b->deadline_ms, HANG_MS);
 	atomic_store(&b->lost, 0);
 	b->phase = OPENING;
 	b->began = sr_now();
@@ -359,6 +438,7 @@ static int make_memory(struct sr_backend *b, const struct sr_model *m, const str
 	b->page->shared_at = shared_at;
 	b->page->bytes = all;
 	b->shared = (struct sr_shared *)((char *)b->page + shared_at);
+	b->n_shared = (size_t)shared;
 	batches_cut(b->batch, depth, &b->masks, lim, m->n_vocab, (char *)b->page + batches);
 	masks_clear(&b->masks, lim);
 	return 0;
@@ -456,6 +536,43 @@ static struct sr_batch *batch(struct sr_backend *b, int32_t i)
 	return &b->batch[i];
 }
 
+/* How long ranks may show no sign of life while they have this batch: HANG_TIMES what all of it is expected to take. */
+static uint32_t allowed(const struct sr_backend *b, int32_t n_tokens)
+{
+	double ms = HANG_TIMES * b->token_ns * (n_tokens + STEP_TOKENS) / MS;
+
+	double least = b->measured < MEASURED ? HANG_MS : HANG_LEAST;
+
+	return (uint32_t)(ms < least ? least : ms > HANG_MOST ? HANG_MOST : ms);
+}
+
+static void set_deadline(struct sr_backend *b, int32_t i)
+{
+	uint32_t most = 0;
+
+	b->launched_ns[i] = sr_now();
+	b->allowed_ms[i] = allowed(b, b->batch[i].n_tokens);
+	for (int k = 0; k < b->how->ops->depth; k++)
+		most = b->allowed_ms[k] > most ? b->allowed_ms[k] : most;
+	atomic_store_explicit(&b->deadline_ms, most, memory_order_relaxed);
+}
+
+/* Batch i has ended: what a step takes. */
+static void measure(struct sr_backend *b, int32_t i)
+{
+	uint64_t last = 0, from = b->launched_ns[i] > b->ended_ns ? b->launched_ns[i] : b->ended_ns;
+	double each;
+
+	for (int r = 0; r < b->world; r++)
+		last = b->page->rank[r].done_ns[i] > last ? b->page->rank[r].done_ns[i] : last;
+	b->ended_ns = last;
+	if (last <= from || b->batch[i].n_tokens < 1)
+		return;
+	each = (double)(last - from) / (b->batch[i].n_tokens + STEP_TOKENS);
+	b->token_ns = each > b->token_ns ? each : b->token_ns - (b->token_ns - each) / 256;
+	b->measured++;
+}
+
 static int launch(struct sr_backend *b, int32_t i)
 {
 	const struct sr_batch *from = &b->batch[i];
@@ -469,6 +586,7 @@ static int launch(struct sr_backend *b, int32_t i)
 	to->n_ids = from->n_ids;
 	to->n_tokens = from->n_tokens;
 	atomic_store_explicit(&to->finished, 0, memory_order_relaxed);
+	set_deadline(b, i);
 	b->seq[i] = atomic_load_explicit(&b->page->launched, memory_order_relaxed) + 1;
 	atomic_store(&b->page->launched, b->seq[i]);
 	shared_wake(&b->page->launched, &b->page->sleepers);
@@ -521,6 +639,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 			return -EIO;
 		}
 	note_lateness(b, i);
+	measure(b, i);
 	take_numbers(b, i);
 	return 1;
 }

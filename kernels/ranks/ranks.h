@@ -36,7 +36,7 @@ struct ranks_setting {
 	/* While ranks open: bytes that they read so far, together.  False: give up.  May be NULL */
 	bool (*loading)(void *ctx, uint64_t bytes);
 	void *ctx;
-	uint32_t hang_ms;                   /* a rank that shows no beat for so long hangs; 0 = 2,000 */
+	uint32_t hang_ms;                   /* a rank that shows no beat for so long hangs; 0: as long as steps take */
 	bool separate;                      /* each rank has a device memory of its own */
 };
 

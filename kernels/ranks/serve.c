@@ -95,6 +95,7 @@ static void compute(struct server *s)
 	} else {
 		const struct timespec nap = { 0, NAP_US * 1000 };
 
+		on_yield(s);
 		nanosleep(&nap, NULL);
 	}
 }

@@ -75,7 +75,7 @@ def harmed(p, want):
               "all ranks are started again")
 
     same(ask_all(p, lambda a: kill(a, RANKS - 1, signal.SIGKILL, "is gone: signal 9, Killed")), want, "a rank dies")
-    same(ask_all(p, lambda a: kill(a, 0, signal.SIGSTOP, "hangs: no sign of life for 2000 ms")), want, "a rank hangs")
+    same(ask_all(p, lambda a: kill(a, 0, signal.SIGSTOP, "hangs: no sign of life for")), want, "a rank hangs")
     check(p.log("slipringd").count("ranks are back after") == 2, "twice they are back")
     check(p.ask("GET", "/health")[0] == 200, "/health is 200")
     shown(p)
