@@ -149,7 +149,7 @@ GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)
 GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c kernels/cpu/isa/*.c)
-GROUP_cuda      := $(GROUP_forward) $(wildcard kernels/cuda/guard/*.c)
+GROUP_cuda      := $(GROUP_forward) $(wildcard kernels/cuda/guard/*.c kernels/cuda/ranks/*.cu)
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
 GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive multiple points) adapters/text/unicode/utf8.c
@@ -191,7 +191,7 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 #
 # Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
 
-CUDA    := $(wildcard kernels/cuda/*.cu)
+CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/ranks/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
 # 90a has instructions of its own.  Drivers compile PTX for GPUs without a target here, at their first start: 90's for
@@ -208,7 +208,7 @@ $(BUILD)/cuda/%.o: %.cu
 	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -c -o $@ $<
 
 # What of it is plain C.
-CUDA_C  := $(GROUP_cuda)
+CUDA_C  := $(filter %.c,$(GROUP_cuda))
 
 $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)

@@ -57,6 +57,7 @@ struct sr_tensor {
 	int32_t neg_exp;       /* 1: then -exp of each element.  Vectors only */
 	struct sr_extent data, scale, zero, index; /* bytes == 0: none */
 	const struct sr_stored *each; /* [count], owned by the model: where each expert's lies; or NULL */
+	int32_t whole;         /* of a rank's part (share.h): outputs on all ranks together; 0: n */
 };
 
 /* Reads for open(): many at a time into buffers of the back end, in any order. */

@@ -120,6 +120,7 @@ static void cut_tensor(struct cutting *c, struct sr_tensor *t, enum share by)
 		pick(t, p, n);
 	else
 		cut_rows(c, t, p);
+	t->whole = n;
 	*(vector ? &t->k : &t->n) = p.n;
 }
 

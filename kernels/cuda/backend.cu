@@ -19,9 +19,11 @@
 #include "device.cuh"
 #include "guard/xid.h"
 #include "kernels/refuse.h"
+#include "kernels/share.h"
 #include "shmring/clock.h"
 
 #define LOOKS 64                     /* polls between two queries to the driver */
+#define HASHED 512                   /* results of a batch that ranks compare */
 
 enum { IDLE, LAUNCHED, DONE };
 
@@ -53,6 +55,8 @@ struct sr_backend {
 
 	unsigned char *weights, *scratch, *slots, *kv; /* device */
 	unsigned char *pinned, *host_kv;
+	size_t given;                /* bytes at lim.batches */
+	bool registered;             /* they are */
 	unsigned char *staging;      /* in scratch: raw weights during open */
 	size_t kv_block;             /* bytes */
 };
@@ -178,6 +182,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	d->product.hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;
 	d->product.lt_work = d->product.use_lt ? cut(&c, LT_WORK, 1) : NULL;
 	lay_lists(b, &c);
+	ranks_lay(d, &c, R);
 	b->staging = (unsigned char *)cut(&c, loader_staging(), 1);
 	return c.at;
 }
@@ -203,10 +208,31 @@ static void lay_flight(struct sr_backend *b, struct flight *f, struct cutter *c)
 {
 	const struct sr_limits *l = &b->lim;
 
-	batch_cut(&f->batch, l, c);
+	if (!l->batches)
+		batch_cut(&f->batch, l, c);
 	f->first_cmd = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->first_cmd));
 	f->next_cmd = (int32_t *)cut(c, (size_t)l->cmds, sizeof(*f->next_cmd));
 	f->signal = (struct signal *)cut(c, 1, sizeof(*f->signal));
+}
+
+/* The batches and masks that all ranks and core map.  Rank 0 alone writes results there; the others write theirs, which
+ * are the same, to memory of their own. */
+static void lay_given(struct sr_backend *b, struct cutter *c)
+{
+	size_t results = (size_t)b->lim.rows + (size_t)b->lim.scores;
+	struct sr_batch batch[FLIGHTS] = {};
+
+	b->given = batches_cut(batch, FLIGHTS, &b->d.draw.masks, &b->lim, b->m.n_vocab, b->lim.batches);
+	for (int i = 0; i < FLIGHTS; i++) {
+		struct sr_result *result = (struct sr_result *)cut(c, results, sizeof(*result));
+		struct sr_top *top = (struct sr_top *)cut(c, results * SR_TOP_MAX, sizeof(*top));
+
+		if (b->lim.rank) {
+			batch[i].result = result;
+			batch[i].top = top;
+		}
+		b->flight[i].batch = batch[i];
+	}
 }
 
 static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
@@ -216,7 +242,10 @@ static size_t lay_pinned(struct sr_backend *b, unsigned char *base)
 	for (int i = 0; i < FLIGHTS; i++)
 		lay_flight(b, &b->flight[i], &c);
 	b->d.batch.submitted = (struct submission *)cut(&c, FLIGHTS, sizeof(*b->d.batch.submitted));
-	masks_cut(&b->d.draw.masks, &b->lim, b->m.n_vocab, &c);
+	if (b->lim.batches)
+		lay_given(b, &c);
+	else
+		masks_cut(&b->d.draw.masks, &b->lim, b->m.n_vocab, &c);
 	return c.at;
 }
 
@@ -246,6 +275,9 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 			"no GPU can be used: %s; is the driver loaded and new enough? "
 			"--device cpu goes on without one",
 			e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
+	if (gpu->number >= n)
+		return refuse(-ENODEV, err, errlen, "rank %d needs a GPU of its own, and there are %d: with "
+			"--tensor-parallel-size %d as many must be in CUDA_VISIBLE_DEVICES", gpu->number, n, d->ranks.world);
 	if (!gpu_ok(d, cudaSetDevice(gpu->number), "use") ||
 	    !gpu_ok(d, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->number), "ask") ||
 	    !gpu_ok(d, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->number), "ask") ||
@@ -269,9 +301,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 {
 	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
 
-	if (lim->world > 1)
-		return refuse(-ENOTSUP, err, errlen, "the CUDA back end works alone yet, not as one of %d",
-			lim->world);
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
@@ -306,22 +335,51 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	return 0;
 }
 
-static void alone(struct dev *, enum place, int)
-{
-}
-
 static void put(struct dev *, enum place, const float *, int);
 static void get(struct dev *, enum place, float *, int);
 
 /* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, route, combine, alone, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend,
+	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend,
 	attend_gate, recur, act_mul, pick_norm,
 	sample, NULL,
 	put, get,
 };
 
-/* Everything known before memory is allocated: returns the bytes of weights, or -errno. */
+/* What this rank has: b->m becomes its part of the model, with layers of its own (also of one rank), and places that
+ * are gathered are as wide as the whole model's. */
+static int take_share(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
+{
+	const size_t layers = (size_t)m->n_layers * sizeof(*m->layer);
+	struct dev *d = &b->d;
+	struct rank_shape whole;
+	int e = shape_of(&d->shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
+
+	if (!e && lim->world <= 1) {
+		b->m.layer = (struct sr_layer *)malloc(layers);
+		if (!b->m.layer)
+			return refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers", m->n_layers);
+		memcpy((void *)b->m.layer, m->layer, layers);
+		return 0;
+	}
+	if (!e)
+		e = shape_of(&whole, m, 0, 1, err, errlen);
+	if (!e)
+		e = share_model(&b->m, m, lim->rank, lim->world, err, errlen);
+	if (e)
+		return e;
+	d->shape.width[P_A] = whole.width[P_A];
+	d->shape.width[P_ACT] = whole.width[P_ACT];
+	d->shape.inputs = whole.inputs;
+	d->ranks.rank = lim->rank;
+	d->ranks.world = lim->world;
+	d->ranks.shared = lim->shared;
+	d->ranks.kind = m->kind[0];
+	d->gpu.number = lim->rank;           /* in the order of CUDA_VISIBLE_DEVICES */
+	return 0;
+}
+
+/* Everything known before memory is allocated: returns the bytes of weights, or -errno.  b->m.layer is to be freed. */
 static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const struct sr_limits *lim,
                        char *err, size_t errlen)
 {
@@ -329,17 +387,18 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 
 	memset((void *)b, 0, sizeof(*b));
 	b->m = *m;
+	b->m.layer = NULL;
 	b->lim = *lim;
 	b->d.b = b;
 	b->d.m = &b->m;
 	e = special_parse(&b->d.without, getenv("SLIPRING_CUDA_WITHOUT"), err, errlen);
 	if (!e)
-		e = check_shape(m, lim, err, errlen);
-	if (!e && lim->self_check > 1)
-		e = canary_check(m, lim, &b->d.without, err, errlen);
-	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
+		e = take_share(b, m, lim, err, errlen);
 	if (!e)
-		e = shape_of(&b->d.shape, m, lim->rank, lim->world > 1 ? lim->world : 1, err, errlen);
+		e = check_shape(&b->m, lim, err, errlen);
+	if (!e && lim->self_check > 1)
+		e = canary_check(&b->m, lim, &b->d.without, err, errlen);
+	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
 	if (!e)
 		e = find_device(&b->d, err, errlen);
 	if (e)
@@ -355,10 +414,11 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->d.kv.places = shape_groups(NULL, m, lim);
 	if (b->d.kv.places < 0)
 		return refuse(b->d.kv.places, err, errlen, "the groups of layers are not those of this model");
-	b->kv_block = (size_t)b->d.kv.places * (size_t)m->kind[0].n_kv_heads * 2 * b->d.kv.half *
+	b->kv_block = (size_t)b->d.kv.places * (size_t)b->m.kind[0].n_kv_heads * 2 * b->d.kv.half *
 		(b->d.kv.f8 ? 1 : sizeof(bf16));
 	b->d.kv.block = b->kv_block;
-	return net_load(&cuda_ops, &b->d, NULL, m, err, errlen);
+	b->d.draw.guided = lim->masks > 0;
+	return net_load(&cuda_ops, &b->d, NULL, &b->m, err, errlen);
 }
 
 static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
@@ -383,9 +443,13 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		out->kinds_in_groups = 1;
 		out->per_state = (int64_t)state_bytes(m);
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
+		out->shared = (int64_t)ranks_shared(&b->d);
 		out->avail = (int64_t)avail;
 		out->total = (int64_t)total;
 	}
+	if (lim->world > 1 && !b->d.fault.lost) /* core's process computes nothing: it keeps no memory of the GPUs */
+		cuda_ok(&b->d, cudaDeviceReset(), "leave a GPU");
+	free((void *)b->m.layer);
 	free(b);
 	return weights < 0 ? (int)weights : 0;
 }
@@ -408,6 +472,23 @@ static bool null_table(struct sr_backend *b)
 				cudaMemcpyHostToDevice, d->stream), "the table of the null slot"))
 			return false;
 	return true;
+}
+
+/* The GPU reads what core gives under its address here. */
+static bool map_given(struct sr_backend *b)
+{
+	struct dev *d = &b->d;
+	int same = 0;
+
+	if (!b->lim.batches)
+		return true;
+	if (!cuda_ok(d, cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, d->gpu.number),
+			"ask for mapped memory") ||
+	    !cuda_ok(d, same ? cudaSuccess : cudaErrorNotSupported, "map the host's memory under its own address"))
+		return false;
+	b->registered = cuda_ok(d, cudaHostRegister(b->lim.batches, b->given, cudaHostRegisterPortable |
+		cudaHostRegisterMapped), "batches that ranks share");
+	return b->registered && (d->ranks.world < 2 || ranks_open(d));
 }
 
 static bool take_memory(struct sr_backend *b, size_t weights)
@@ -438,7 +519,10 @@ static bool take_memory(struct sr_backend *b, size_t weights)
 	lay_scratch(b, b->scratch);
 	lay_slots(b, b->slots);
 	lay_pinned(b, b->pinned);
-	masks_clear(&d->draw.masks, &b->lim);
+	if (!map_given(b))
+		return false;
+	if (!b->lim.batches)                 /* else core does */
+		masks_clear(&d->draw.masks, &b->lim);
 	d->store.at = d->store.base = b->weights;
 	d->store.end = d->store.base + weights;
 	d->kv.base = b->kv;
@@ -497,6 +581,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	if (!loader_create(&b->d, src, b->staging, err, errlen))
 		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.fault.why);
 	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, err, errlen);
+	b->net.ranks = b->d.ranks.world > 1;
 	if (n >= 0)
 		who_feeds(b);
 	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);
@@ -516,6 +601,9 @@ static void close_backend(struct sr_backend *b)
 	lt_close(d);
 	weights_free(d);
 	net_free(&b->net);
+	ranks_close(d);
+	if (b->registered)
+		cuda_ok(d, cudaHostUnregister(b->lim.batches), "close");
 	if (b->host_kv)
 		cuda_ok(d, cudaFreeHost(b->host_kv), "close");
 	if (b->pinned)
@@ -553,19 +641,20 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	if (!b)
 		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
 	weights = prepare(b, m, lim, err, errlen);
+	if (weights >= 0 && lim->world > 1 && (!lim->shared || !lim->batches))
+		weights = refuse(-EINVAL, err, errlen, "rank %d of %d shares no memory with the others", lim->rank, lim->world);
 	if (weights < 0) {
+		free((void *)b->m.layer);
 		free(b);
 		return (int)weights;
 	}
-	b->m.layer = (struct sr_layer *)malloc((size_t)m->n_layers * sizeof(*m->layer));
 	b->d.batch.last_cmd = (struct last_cmd *)calloc((size_t)lim->slots + 1, sizeof(*b->d.batch.last_cmd));
 	place = (struct kv_place *)malloc((size_t)m->n_layers * sizeof(*place));
 	b->d.kv.place = place;
-	if (!b->m.layer || !b->d.batch.last_cmd || !place)
+	if (!b->d.batch.last_cmd || !place)
 		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->n_layers,
 			lim->slots);
 	if (!e) {
-		memcpy(b->m.layer, m->layer, (size_t)m->n_layers * sizeof(*m->layer));
 		shape_groups(place, m, lim);
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
 			e = device_error(b, err, errlen);
@@ -574,6 +663,8 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		e = load_weights(b, src, err, errlen);
 	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
 		e = device_error(b, err, errlen);
+	if (!e)
+		ranks_meet(&b->d);
 	if (!e && lim->self_check) {
 		e = self_check(&b->d, &b->net, lim, err, errlen);
 		if (b->d.fault.lost)
@@ -683,6 +774,18 @@ static bool has_ended(const struct flight *f)
 	return __atomic_load_n(&f->signal->done, __ATOMIC_ACQUIRE) == f->turn;
 }
 
+/* Of the results, which all ranks compute: FNV-1a by words. */
+static uint64_t hash_of(const struct sr_batch *b)
+{
+	const uint32_t *word = (const uint32_t *)b->result;
+	size_t n = (size_t)(b->n_results < HASHED ? b->n_results : HASHED) * sizeof(*b->result) / sizeof(*word);
+	uint64_t h = 14695981039346656037u;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ word[i]) * 1099511628211u;
+	return h;
+}
+
 static int poll_batch(struct sr_backend *b, int32_t i)
 {
 	struct flight *f = &b->flight[i];
@@ -695,6 +798,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 		f->state = DONE;
 		f->batch.begin_ns = f->launched_ns > b->ended_ns ? f->launched_ns : b->ended_ns;
 		f->batch.end_ns = b->ended_ns = sr_now();
+		f->batch.check = b->d.ranks.world > 1 ? hash_of(&f->batch) : 0;
 		return 1;
 	}
 	if (!b->d.fault.lost && ++b->looks % LOOKS == 0) {
@@ -775,13 +879,19 @@ static const char *without(const struct sr_backend *b)
 	return names;
 }
 
+/* Of one rank nothing is counted: a batch ends in well under a second. */
+static uint64_t progress(const struct sr_backend *b)
+{
+	return ranks_progress(&b->d);
+}
+
 /* ---- the table of operations ---------------------------------------------------------- */
 
 static const struct sr_backend_ops ops = {
 	SR_BACKEND_VERSION, FLIGHTS, "cuda", plan, open_backend, close_backend, masks, batch, launch, poll_batch,
 	NULL, /* the device works without calls */
 	arm,
-	NULL, /* a batch ends in well under a second */
+	progress,
 	NULL, /* blocks do not outlive it */
 	NULL, /* a lost context stays lost */
 	without,

@@ -22,7 +22,8 @@
  *            each, because shared memory could not keep up otherwise.  No two add to the same sum.
  *
  * A row's sum depends on which of the three kernels ran and on the number of multiprocessors, not on the
- * other rows.  With --enforce-deterministic only the kernel for 64 rows runs, once per 64 rows.
+ * other rows.  With --enforce-deterministic only the kernel for 64 rows runs, once per 64 rows, and each tile is
+ * cut at the same inputs: no sum depends on how many other outputs a rank has.
  */
 #include "device.cuh"
 #include "product.cuh"
@@ -33,6 +34,8 @@
 #define COLS 128                             /* outputs of a tile */
 #define DEPTH 64                             /* inputs of a stage */
 #define PIECES (DEPTH / 8)                   /* 16-byte pieces per row of a stage */
+#define MOST_PARTS 16                        /* of a tile, in deterministic mode */
+#define MORE_BLOCKS 4                        /* times as many as fit, in deterministic mode, if tiles have parts */
 
 template <int ROWS_> struct most_rows {
 	static const int ROWS = ROWS_, MWARPS = ROWS == 64 ? 2 : 1, NWARPS = THREADS / 32 / MWARPS;
@@ -217,7 +220,31 @@ size_t product_part_bytes(const struct dev *d)
 	size_t dense = (size_t)d->gpu.processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float);
 	size_t packed = packed_part_bytes(d);
 
-	return dense > packed ? dense : packed;
+	return (dense > packed ? dense : packed) * (d->deterministic ? MORE_BLOCKS : 1);
+}
+
+/* How many blocks share a tile: as many as leave the least of the last wave of blocks idle. */
+static int64_t blocks_of_tile(int64_t tiles, int64_t units, int64_t fit)
+{
+	int64_t best = 1;
+	double least = (double)((tiles + fit - 1) / fit);
+
+	for (int64_t n = 2; n <= MOST_PARTS && n <= units && tiles * n <= MORE_BLOCKS * fit; n++) {
+		double waves = (double)((tiles * n + fit - 1) / fit) / (double)n;
+
+		if (waves < 0.99 * least) {
+			least = waves;
+			best = n;
+		}
+	}
+	return best;
+}
+
+unsigned product_blocks(const struct dev *d, int64_t tiles, int64_t all, int64_t units, int64_t fit)
+{
+	if (!d->deterministic)
+		return (unsigned)(fit < tiles * units ? fit : tiles * units);
+	return (unsigned)(tiles * blocks_of_tile(all > tiles ? all : tiles, units, fit));
 }
 
 size_t product_tiles(int32_t N)
@@ -235,13 +262,12 @@ bool dense_few_rows_prepare(struct dev *d)
 			"matmul, 64 rows");
 }
 
-template <class S> static void product(struct dev *d, const struct rows_args &a)
+template <class S> static void product(struct dev *d, const struct rows_args &a, int32_t whole)
 {
-	int64_t units = (int64_t)((a.N + COLS - 1) / COLS) * ((a.K + DEPTH - 1) / DEPTH);
-	int64_t blocks = blocks_of<S>(d);
+	unsigned blocks = product_blocks(d, (a.N + COLS - 1) / COLS, (whole + COLS - 1) / COLS, (a.K + DEPTH - 1) / DEPTH,
+		blocks_of<S>(d));
 
-	cuda_ok(d, start(rows_kernel<S>, (unsigned)(blocks < units ? blocks : units), THREADS, S::SHARED_BYTES,
-		d->stream, a), "matmul, few rows");
+	cuda_ok(d, start(rows_kernel<S>, blocks, THREADS, S::SHARED_BYTES, d->stream, a), "matmul, few rows");
 }
 
 void dense_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struct weight *w, int T, int rows)
@@ -251,9 +277,9 @@ void dense_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const struc
 	if (d->fault.lost)
 		return;
 	if (rows <= 16)
-		product<most_rows<16>>(d, a);
+		product<most_rows<16>>(d, a, w->whole);
 	else if (rows <= 32)
-		product<most_rows<32>>(d, a);
+		product<most_rows<32>>(d, a, w->whole);
 	else
-		product<most_rows<64>>(d, a);
+		product<most_rows<64>>(d, a, w->whole);
 }

@@ -11,6 +11,7 @@
  *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
  *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token
+ *	ranks/       several GPUs with one model: what each gets from the others
  *	check.cu     which kernels can be switched off, by name (special.cuh); those that compute wrongly are
  *	canary.cu    tries kernels in a child process before that (guard/canary.h)
  *	roof.cu      the least time that a batch takes, for statistics
@@ -37,6 +38,7 @@
 
 #include "attend.cuh"
 #include "product.cuh"
+#include "ranks/ranks.cuh"
 #include "special.cuh"
 #include "step.cuh"
 #include "weights.cuh"
@@ -59,6 +61,7 @@ size_t state_bytes(const struct sr_model *m); /* of one sequence; 0: no layer ha
 /* Where tokens are drawn. */
 struct draw_space {
 	struct sr_masks masks;       /* pinned; core writes them at any time */
+	bool guided;                 /* there are masks */
 	float    *candidates;        /* [logit_rows][n_vocab] */
 	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
 };
@@ -106,6 +109,7 @@ struct dev {
 	float *states;               /* [n_states], of state_bytes() each; or NULL */
 	struct slots slots;
 	struct batches batch;
+	struct ranks ranks;
 	struct roof roof;
 };
 

@@ -48,6 +48,8 @@ int64_t graph_bytes(const struct dev *d, const struct sr_limits *l)
 	n = graph_sizes(l, size);
 	for (int32_t i = 0; i < n; i++)      /* 64 rows at a time, products up to 256 rows are launches of their own */
 		nodes += 6 + (layer + 4 * ((size[i] < 256 ? size[i] : 256) - 1) / 64) * d->m->n_layers + 3 * (size[i] / (l->logit_rows > 1 ? l->logit_rows : 1) + 1);
+	if (d->ranks.world > 1)              /* a gather is two: four of a layer, of embeddings, tags and logits */
+		nodes += (int64_t)n * (8 * d->m->n_layers + 7);
 	return nodes * NODE_BYTES;
 }
 

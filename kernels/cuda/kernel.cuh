@@ -45,7 +45,28 @@ static inline uint32_t count_in(uint32_t *p) { return atomicAdd(p, 1u); }
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
 static inline uint64_t device_ns() { return emu_globaltimer(); }
+static inline uint32_t load_far(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+template <class V> static inline V load_far(const V *p) { return *p; }
+static inline void store_far(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline void spin_pause() { emu_pause(); }
+static inline void give_up(const char *why) { emu::fault("%s", why); }
 #else
+/* What another GPU or the host wrote: past all caches.  A fence comes between a word and what it announces. */
+static inline __device__ uint32_t load_far(const uint32_t *p) { return *(const volatile uint32_t *)p; }
+static inline __device__ uint16_t load_far(const uint16_t *p) { return *(const volatile uint16_t *)p; }
+static inline __device__ uint64_t load_far(const uint64_t *p) { return *(const volatile uint64_t *)p; }
+static inline __device__ uint4 load_far(const uint4 *p)
+{
+	uint4 v;
+
+	asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+	return v;
+}
+static inline __device__ void store_far(uint32_t *p, uint32_t v) { *(volatile uint32_t *)p = v; }
+static inline __device__ void spin_pause() { __nanosleep(40); }
+static inline __device__ void give_up(const char *) { __trap(); }
+
 /* Past the cache of this multiprocessor, which does not hear of what others write. */
 static inline __device__ float4 load_l2(const float4 *p) { return __ldcg(p); }
 static inline __device__ float load_l2(const float *p) { return __ldcg(p); }

@@ -198,9 +198,9 @@ static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *d
 
 	switch (p.type) {
 	case SR_AWQ4:
-		return word_at(data + (size_t)(k - p.first) * p.row_bytes + n / 8 * 4) >> 4 * eighth(p.type, n) & 15;
+		return word_at(data + (size_t)(k - p.first) * p.row_bytes + (p.at + n) / 8 * 4) >> 4 * eighth(p.type, n) & 15;
 	case SR_GPTQ4: case SR_GPTQ4_V2:
-		return word_at(data + (size_t)(k / 8 - p.first) * p.row_bytes + (size_t)n * 4) >> 4 * (k % 8) & 15;
+		return word_at(data + (size_t)(k / 8 - p.first) * p.row_bytes + (size_t)(p.at + n) * 4) >> 4 * (k % 8) & 15;
 	case SR_CT4:
 		return row[k / 2] >> 4 * (k % 2) & 15;
 	case SR_MXFP4:
@@ -276,10 +276,10 @@ static __global__ void scatter4_kernel(struct file_piece p, const uint8_t *data)
 	wait_for_previous();
 	int64_t i = (int64_t)blockIdx.x * PACK_THREADS + threadIdx.x;
 	int32_t in_row = (int32_t)(p.row_bytes / 4), row = (int32_t)(i / in_row), word = (int32_t)(i % in_row);
-	int32_t n = p.type == SR_CT4 ? p.first + row : word, k = 8 * (p.type == SR_CT4 ? word : p.first + row);
+	int32_t n = p.type == SR_CT4 ? p.first + row : word - p.at, k = 8 * (p.type == SR_CT4 ? word : p.first + row);
 	uint32_t quants;
 
-	if (row >= p.rows)
+	if (row >= p.rows || n < 0 || n >= p.n)
 		return;
 	quants = word_at(data + (size_t)i * 4);
 	for (int j = 0; j < 8; j++) {
@@ -338,12 +338,13 @@ static __global__ void scales_kernel(struct file_piece p, const uint8_t *data)
 
 	for (int32_t i = (int32_t)threadIdx.x; i < in_row; i += PACK_THREADS) {
 		const uint8_t *at = data + (size_t)row * p.row_bytes + p.skip;
-		float s = p.type == SR_MXFP4 ? f32_of_e8m0(at[i]) : scale_at(p.scale_type, at, (size_t)i);
+		float s = p.type == SR_MXFP4 ? f32_of_e8m0(at[i]) :
+			scale_at(p.scale_type, at, (size_t)(outputs ? i : p.at + i));
 		uint32_t word = p.held == HELD_W4 ? f16_of(s) : __float_as_uint(s);
-		int32_t n = outputs ? (p.first + row) * p.group_n : i, end = outputs ? n + p.group_n : i + 1;
+		int32_t n = outputs ? (p.first + row) * p.group_n - p.at : i, end = outputs ? n + p.group_n : i + 1;
 		int32_t g = outputs ? i : p.first + row;
 
-		for (; n < end && n < p.n; n++)
+		for (n = n < 0 ? 0 : n; n < end && n < p.n; n++)
 			each_group(p, n, g, [word](uint32_t *to) { *to = word; });
 	}
 }
@@ -358,7 +359,7 @@ static __global__ void zeros_kernel(struct file_piece p, const uint8_t *data)
 	int32_t row = (int32_t)blockIdx.x, in_row = outputs ? p.k / p.group : p.n / 8;
 
 	for (int32_t i = (int32_t)threadIdx.x; i < in_row; i += PACK_THREADS) {
-		uint32_t word = word_at(data + (size_t)row * p.row_bytes + (size_t)i * 4);
+		uint32_t word = word_at(data + (size_t)row * p.row_bytes + (size_t)(outputs ? i : p.at / 8 + i) * 4);
 		int32_t n = 8 * (outputs ? p.first + row : i), g = outputs ? i : p.first + row;
 
 		for (int32_t j = 0; j < 8 && n + j < p.n; j++) {

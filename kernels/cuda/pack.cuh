@@ -15,7 +15,9 @@ struct file_piece {                       /* whole rows of one extent of a tenso
 	int32_t first, rows;         /* in the extent's unit: outputs, inputs, groups .. */
 	size_t row_bytes, skip;      /* of a row, the first `skip` bytes are another tensor's */
 	int32_t outputs, at, step;   /* of a vector or of what is stored transposed: element i is number at + i * step,
-	                                in transposed rows of `outputs` elements; else 0, 0, 1 */
+	                                in transposed rows of `outputs` elements; else 0, 0, 1.  Of a rank's part
+	                                of AWQ, GPTQ: its first output in a row; of scales and zeros: in the first
+	                                row */
 	bool transposed, apart;      /* apart: scales are in an extent of their own */
 	float add, mul;
 	bool neg_exp;                /* then -exp of it */

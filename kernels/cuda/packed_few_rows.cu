@@ -14,7 +14,8 @@
  * Rows     Rows of x from T on are not loaded.  Whatever is in their places goes into sums of their own, which
  *          nothing stores.
  *
- * A row's sum depends on which kernel ran and on the number of multiprocessors, not on the other rows.
+ * A row's sum depends on which kernel ran and on the number of multiprocessors, not on the other rows; with
+ * --enforce-deterministic not on the other outputs either (product_blocks).
  */
 #include "device.cuh"
 #include "packed.cuh"
@@ -485,26 +486,23 @@ bool packed_few_rows_prepare(struct dev *d)
 	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d);
 }
 
-template <class S> static void product(struct dev *d, struct packed_few_args &a)
+template <class S> static void product(struct dev *d, struct packed_few_args &a, int32_t whole)
 {
-	int64_t units = (int64_t)((a.w.width + S::COLS - 1) / S::COLS) *
-		((a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS);
-	int32_t blocks = blocks_of<S>(d);
+	unsigned blocks = product_blocks(d, (a.w.width + S::COLS - 1) / S::COLS, (whole + S::COLS - 1) / S::COLS,
+		(a.w.K / SLAB + S::KWARPS - 1) / S::KWARPS, blocks_of<S>(d));
 
-	if (blocks > units)
-		blocks = (int32_t)units;
-	cuda_ok(d, start(packed_few_kernel<S>, (unsigned)blocks, THREADS, S::SHARED_BYTES, d->stream, a),
+	cuda_ok(d, start(packed_few_kernel<S>, blocks, THREADS, S::SHARED_BYTES, d->stream, a),
 		"matmul of packed weights, few rows");
 }
 
-template <int WORDS> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows)
+template <int WORDS> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows, int32_t whole)
 {
 	if (rows <= 16)
-		product<few<16, WORDS>>(d, a);
+		product<few<16, WORDS>>(d, a, whole);
 	else if (rows <= 32)
-		product<few<32, WORDS>>(d, a);
+		product<few<32, WORDS>>(d, a, whole);
 	else
-		product<few<64, WORDS>>(d, a);
+		product<few<64, WORDS>>(d, a, whole);
 }
 
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
@@ -516,7 +514,7 @@ void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const stru
 	if (d->fault.lost)
 		return;
 	if (w->held == HELD_W4)
-		pick<1>(d, a, rows);
+		pick<1>(d, a, rows, w->whole);
 	else
-		pick<2>(d, a, rows);
+		pick<2>(d, a, rows, w->whole);
 }

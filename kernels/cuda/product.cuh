@@ -46,6 +46,11 @@ bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const str
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
 size_t product_part_bytes(const struct dev *d); /* enough for any product of few rows */
+
+/* Blocks for a product of few rows with `tiles` of outputs, of `all` that the ranks have together, and `units` of
+ * inputs each; so many `fit` on the GPU.  With --enforce-deterministic each tile is cut at the same units whatever
+ * its rank has. */
+unsigned product_blocks(const struct dev *d, int64_t tiles, int64_t all, int64_t units, int64_t fit);
 size_t product_tiles(int32_t N);     /* an upper bound for such a product */
 
 bool dense_few_rows_prepare(struct dev *d);

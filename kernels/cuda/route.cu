@@ -322,9 +322,9 @@ static __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(struct rout
 
 struct combine_args {
 	struct routing from;
-	int32_t top, D;
+	int32_t top, own, D;                 /* own: the columns of Z that this rank has, of D */
 	float *z;
-	const float *out;                    /* [pairs][D] */
+	const float *out;                    /* [pairs][own] */
 	bool weighted, shared;               /* out is to be weighted; z is added */
 	const float *mix;                    /* z is multiplied by sigmoid(mix . y) before; NULL: by 1 */
 	const bf16 *y;
@@ -335,21 +335,21 @@ static __global__ void __launch_bounds__(COMBINE_THREADS) combine_kernel(struct 
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	size_t t = (size_t)blockIdx.x, D = (size_t)a.D;
+	size_t t = (size_t)blockIdx.x, D = (size_t)a.D, own = (size_t)a.own;
 	const int32_t *id = a.from.id + t * (size_t)a.top;
-	const float *weight = a.from.weight + t * (size_t)a.top, *out = a.out + t * (size_t)a.top * D;
-	float *z = a.z + t * D, by = 1, sum = 0;
+	const float *weight = a.from.weight + t * (size_t)a.top, *out = a.out + t * (size_t)a.top * own;
+	float *z = a.z + t * own, by = 1, sum = 0;
 
 	if (a.mix) {
 		for (size_t i = threadIdx.x; i < D; i += COMBINE_THREADS)
 			sum += a.mix[i] * f32_of(a.y[t * D + i]);
 		by = 1 / (1 + expf(-block_sum(sum, (float *)shared)));
 	}
-	for (size_t i = threadIdx.x; i < D; i += COMBINE_THREADS) {
+	for (size_t i = threadIdx.x; i < own; i += COMBINE_THREADS) {
 		float v = 0;
 
 		for (int32_t j = 0; j < a.top && id[j] >= 0; j++)
-			v += (a.weighted ? weight[j] : 1) * out[(size_t)j * D + i];
+			v += (a.weighted ? weight[j] : 1) * out[(size_t)j * own + i];
 		z[i] = a.shared ? v + by * z[i] : v;
 	}
 }
@@ -420,7 +420,7 @@ void route(struct dev *d, const struct sr_experts *c, const struct weight *choic
 
 void combine(struct dev *d, const struct sr_experts *c, int shared, const struct weight *mix, int T)
 {
-	struct combine_args a = { d->routing, c->top, d->m->d_model, (float *)d->act.place[P_Z],
+	struct combine_args a = { d->routing, c->top, own_columns(&d->ranks, d->m->d_model), d->m->d_model, (float *)d->act.place[P_Z],
 		(const float *)d->act.place[P_OUT], !c->before, shared != 0, mix ? mix->vec : NULL,
 		(const bf16 *)d->act.place[P_Y] };
 

@@ -4,14 +4,18 @@
 
 #define THREADS 128
 
+/* first: the first row of the table that this rank has; other rows are not looked up. */
 static __global__ void embed_kernel(struct table table, const struct batch_token *token,
-	const struct slot *slot,
-                                    float scale, float *x)
+	const struct slot *slot, int32_t first, float scale, float *x)
 {
 	let_next_start();
 	wait_for_previous();
 	struct batch_token k = token[blockIdx.x];
 	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id, D = table.packed.K;
+
+	id -= first;
+	if (id < 0 || id >= table.packed.N)
+		return;
 
 	x += (size_t)blockIdx.x * (size_t)D;
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
@@ -210,8 +214,10 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 	struct table t = { table->held, table->mat, table->packed };
 
 	if (!d->fault.lost)
-		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->batch.list.token, d->slots.slot, scale,
-			(float *)d->act.place[P_X]), "embed");
+		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->batch.list.token, d->slots.slot, d->shape.vocab.from,
+			scale, (float *)d->act.place[P_X]), "embed");
+	if (d->ranks.world > 1)
+		ranks_embed(d, T);
 }
 
 static struct norm norm_by(const struct weight *w, float eps)
@@ -248,10 +254,13 @@ void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float ep
 
 void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F, int T)
 {
-	const struct weight *next = d->product.reader;
+	const struct weight *next = d->ranks.world > 1 ? NULL : d->product.reader; /* of ranks it reads all columns */
 	bool x8 = wants_x8(d, next, T);
-	struct act_args a = { (const bf16 *)d->act.place[P_GU], ffn != SR_PLAIN, (int)act, limit, F };
+	struct act_args a = { (const bf16 *)d->act.place[P_GU], ffn != SR_PLAIN, (int)act, limit,
+		own_columns(&d->ranks, F) };
 
+	d->ranks.d_ff = F;
+	F = a.F;
 	d->product.made_for = x8 || (next && next->order) ? next : NULL;
 	if (x8 && !d->fault.lost)
 		cuda_ok(d, start(act_mul_x8_kernel, T, 2 * THREADS, 2 * SCRATCH, d->stream, a, d->product.x8,

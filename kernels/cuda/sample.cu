@@ -28,6 +28,7 @@ struct sample_args {
 	const struct current_batch *current;
 	struct slots slots;
 	struct sr_masks masks;
+	const uint64_t *tag;         /* of several ranks: as rank 0 found it, for each block; else NULL */
 	int32_t n_vocab;
 	float cap;
 };
@@ -482,10 +483,11 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 /* ---- masks of guided rows ------------------------------------------------------------- */
 
 /* What the tag of the mask for this position says: SR_MASK_BITS ..; or -1: it is not there. */
-static __device__ int64_t find_mask(const struct sr_masks *m, const struct batch_pick *p, struct scratch *s)
+static __device__ int64_t find_mask(const struct sample_args &a, const struct batch_pick *p, struct scratch *s)
 {
 	if (threadIdx.x == 0) {
-		s->found[0] = *(const volatile u64 *)&m->tag[2 * (p->mask - 1) + (p->position & 1)];
+		s->found[0] = a.tag ? a.tag[blockIdx.x] :
+			*(const volatile u64 *)&a.masks.tag[2 * (p->mask - 1) + (p->position & 1)];
 		__threadfence_system();      /* words are read after the tag */
 	}
 	__syncthreads();
@@ -547,7 +549,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	if (p.result < 0)
 		return;
 	if (p.mask)
-		what = find_mask(&a.masks, &p, s);
+		what = find_mask(a, &p, s);
 	if (what != SR_MASK_BITS && what != SR_MASK_ANY) { /* it is not there, or says the id */
 		if (threadIdx.x == 0)
 			put_result(&a, &p, (struct sr_result){ what < 0 ? SR_MISS : (int32_t)what - 1, 0, 0 });
@@ -593,6 +595,10 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.n_vocab = d->m->n_vocab;
 	a.masks = d->draw.masks;
 	a.cap = cap;
+	if (d->ranks.world > 1 && d->draw.guided) {
+		ranks_tags(d, i0, R);
+		a.tag = d->ranks.tag;
+	}
 	if (!d->fault.lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
 }

@@ -385,7 +385,7 @@ static __device__ void put_lists(const begin_args &a, const struct submission &h
 	for (int32_t i = all.n_tokens + (int32_t)threadIdx.x; i < a.upto.n_tokens; i += THREADS)
 		a.list.token[i] = (struct batch_token){ 0, 0, a.null_slot };
 	for (int32_t i = all.n_picks + (int32_t)threadIdx.x; i < a.upto.n_picks; i += THREADS)
-		a.list.pick[i] = (struct batch_pick){ 0, -1, -1, 0, a.null_slot, 0, 0, 0, 0 };
+		a.list.pick[i] = (struct batch_pick){ 0, -1, -1, 0, a.null_slot, 0, 0, 0, 0, 0 };
 	for (int32_t i = all.n_pieces + (int32_t)threadIdx.x; i < a.upto.n_pieces; i += THREADS)
 		a.list.piece[i] = (struct attend_piece){ -1, 0, 0, 0, 0 };
 	for (int32_t i = all.n_runs + (int32_t)threadIdx.x; i < a.upto.n_runs; i += THREADS)

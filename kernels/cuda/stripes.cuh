@@ -20,13 +20,13 @@
 /* The first of a block's units, of `all` units. */
 static inline __device__ uint32_t first_unit(uint32_t all, uint32_t block)
 {
-	return all * block / gridDim.x;
+	return (uint32_t)((uint64_t)all * block / gridDim.x);
 }
 
 /* The block that has a unit. */
 static inline __device__ uint32_t block_of(uint32_t all, uint32_t unit)
 {
-	return ((unit + 1) * gridDim.x - 1) / all;
+	return (uint32_t)(((uint64_t)(unit + 1) * gridDim.x - 1) / all);
 }
 
 /* The number of blocks with a part of a tile of `units` units; `first` is the first of them. */

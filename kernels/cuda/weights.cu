@@ -168,6 +168,12 @@ static int32_t group_of(const struct sr_tensor *t)
 	return t->type == SR_MXFP4 ? SLAB : t->group ? t->group : t->k;
 }
 
+/* Are all outputs of an input stored together?  Then a rank reads those of others, too. */
+static bool by_inputs(int32_t type)
+{
+	return type == SR_AWQ4 || type == SR_GPTQ4 || type == SR_GPTQ4_V2;
+}
+
 static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 {
 	struct file_piece p = {};
@@ -177,7 +183,7 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 	p.n = t->n;
 	p.k = t->k;
 	p.group = group_of(t);
-	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->n;
+	p.group_n = t->type != SR_F8 ? 1 : t->group_n ? t->group_n : t->outputs ? t->outputs : t->n;
 	p.add = t->add;
 	p.mul = t->mul != 0 ? t->mul : 1;
 	p.neg_exp = t->neg_exp;
@@ -189,6 +195,8 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 		p.at = t->first;
 		p.step = t->step;
 	}
+	if (t->outputs && p.apart && by_inputs(t->type))
+		p.at = t->first;
 	return p;
 }
 
@@ -231,7 +239,7 @@ static struct sr_extent own_rows(const struct sr_tensor *t, const struct sr_exte
 	uint64_t row = of->bytes / (uint64_t)(t->outputs ? t->outputs : 1);
 
 	p->skip = 0;
-	if (!t->outputs || t->n == 1 || t->transposed)
+	if (!t->outputs || t->n == 1 || t->transposed || by_inputs(t->type))
 		return e;
 	p->skip = (size_t)(t->first % t->step) * row;
 	e.offset += (uint64_t)(t->first / t->step * t->step) * row;
@@ -347,14 +355,32 @@ static int load_order(struct dev *d, struct weight *w, const struct sr_tensor *c
 
 /* ---- packed --------------------------------------------------------------------------- */
 
+/* Of an extent with a row for `each` outputs that are stored, the rows of this tensor's; *rows of them, and in the
+ * first this tensor's outputs begin at p->at. */
+static struct sr_extent own_groups(const struct sr_tensor *t, const struct sr_extent *of, int32_t each,
+	struct file_piece *p, int32_t *rows)
+{
+	int32_t stored = t->outputs ? t->outputs : t->n, first = t->outputs ? t->first : 0;
+	int32_t from = first / each, to = (first + t->n + each - 1) / each;
+	uint64_t row = of->bytes / (uint64_t)((stored + each - 1) / each);
+	struct sr_extent e = *of;
+
+	p->skip = 0;
+	p->at = first % each;
+	*rows = to - from;
+	e.offset += (uint64_t)from * row;
+	e.bytes = (uint64_t)*rows * row;
+	return e;
+}
+
 /* Reads a tensor to outputs col .. of a packed matrix. */
 static int read_packed(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col,
 	char *err, size_t errlen)
 {
 	struct file_piece p = piece_of_tensor(t);
 	bool outputs = t->type == SR_CT4 || t->type == SR_F8 || t->type == SR_MXFP4;
-	struct sr_extent scale = own_rows(t, &t->scale, &p), data;
-	int32_t groups = t->k / p.group, step, rows = data_rows(t, &step);
+	struct sr_extent scale = own_rows(t, &t->scale, &p), zero = t->zero, data;
+	int32_t groups = t->k / p.group, step, rows = data_rows(t, &step), scales = outputs ? t->n : groups;
 	int e = 0;
 
 	p.held = w->held;
@@ -362,9 +388,10 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	p.col = col;
 	p.where = w->where;
 	p.of = OF_SCALES;
+	if (t->type == SR_F8)
+		scale = own_groups(t, &t->scale, p.group_n, &p, &scales);
 	if (t->scale.bytes)
-		e = read_rows(d, t, &scale, outputs ? (t->n + p.group_n - 1) / p.group_n : groups, 1, p, err,
-			errlen);
+		e = read_rows(d, t, &scale, scales, 1, p, err, errlen);
 	p.of = OF_QUANTS;
 	data = own_rows(t, &t->data, &p);
 	if (!e)
@@ -375,8 +402,10 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 			refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
 			d->fault.lost ? d->fault.why : strerror(-e));
 	p.of = OF_ZEROS;
+	if (t->zero.bytes && outputs)
+		zero = own_groups(t, &t->zero, 8, &p, &groups);
 	if (t->zero.bytes && !e)
-		e = read_rows(d, t, &t->zero, outputs ? (t->n + 7) / 8 : groups, 1, p, err, errlen);
+		e = read_rows(d, t, &zero, groups, 1, p, err, errlen);
 	return e;
 }
 
@@ -413,20 +442,20 @@ static enum held held_as(const struct sr_tensor *t)
 /* Returns NULL, or what is wrong with a tensor whose scales are apart from its weights. */
 static const char *check_apart(const struct sr_tensor *t)
 {
-	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k, group = t->group ? (uint64_t)t->group : k;
+	uint64_t n = (uint64_t)(t->outputs ? t->outputs : t->n), k = (uint64_t)t->k, group = t->group ? (uint64_t)t->group : k;
 	uint64_t group_n = t->type != SR_F8 ? 1 : t->group_n ? (uint64_t)t->group_n : n;
 	uint64_t groups = k / (group ? group : 1);
 	int32_t step, rows;
 
-	if (n == 1)
+	if (t->n == 1)
 		return "vectors of its type are not supported";
-	if (t->outputs || t->transposed)
+	if (t->transposed || (t->outputs && (t->step != 1 || t->first < 0 || t->first % 8 || t->first + t->n > t->outputs)))
 		return "its outputs alternate or are transposed";
 	if (t->index.bytes && (t->type == SR_AWQ4 || t->type == SR_F8))
 		return "inputs grouped out of order (act-order) are not supported for its type";
 	if (t->group < 0 || t->group_n < 0 || group < SLAB || group % SLAB || k % group)
 		return "its groups must be multiples of 32 inputs that divide them all";
-	if (n % 8 && t->type != SR_CT4 && t->type != SR_F8)
+	if ((n % 8 || t->n % 8) && t->type != SR_CT4 && t->type != SR_F8)
 		return "its outputs must be a multiple of 8";
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
@@ -436,6 +465,7 @@ static const char *check_apart(const struct sr_tensor *t)
 	    (t->zero.bytes ? t->zero.bytes != groups * ((n + 7) / 8) * 4 : t->type != SR_CT4 && t->type != SR_F8))
 		return "its parts are not as long as its shape says";
 	rows = data_rows(t, &step);
+	rows = t->outputs && !by_inputs(t->type) ? t->outputs : rows;
 	if (t->data.bytes / (uint64_t)rows * (uint64_t)step > BUFFER || groups * 4 > BUFFER ||
 	    t->index.bytes > BUFFER)
 		return "its rows are too long";
@@ -583,6 +613,7 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 				"%s, with which it is computed together; the CUDA back end needs them alike",
 				part[i]->name, part[0]->name);
 		w->n += part[i]->n;
+		w->whole += part[i]->whole ? part[i]->whole : part[i]->n;
 		group = divides_both(each, group);
 	}
 	w->k = part[0]->k;

@@ -15,6 +15,7 @@ struct weight {
 	struct weight *next;         /* list of all weights, to free them */
 	enum held held;
 	int32_t n, k;
+	int32_t whole;               /* outputs that all ranks have together; n, if there is one rank */
 	int32_t count;               /* experts, each [n][k]; 1: none */
 	bf16  *mat;                  /* BF16: [count][n][k] */
 	float *vec;                  /* VECTOR: [k]; F32, a router's: [n][k] */

@@ -24,7 +24,7 @@
 enum cudaError_t {
 	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
 		cudaErrorInsufficientDriver = 35,
-	cudaErrorNoDevice = 100, cudaErrorECCUncorrectable = 214, cudaErrorNotReady = 600,
+	cudaErrorNoDevice = 100, cudaErrorECCUncorrectable = 214, cudaErrorNotSupported = 801, cudaErrorNotReady = 600,
 	cudaErrorIllegalAddress = 700, cudaErrorLaunchFailure = 719, cudaErrorStreamCaptureUnsupported = 900,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
@@ -32,8 +32,9 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr {
 	cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75,
 	cudaDevAttrComputeCapabilityMinor = 76, cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+	cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
 };
-enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
+enum { cudaHostAllocDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2, cudaStreamNonBlocking = 1, cudaEventDefault = 0,
 	cudaEventDisableTiming = 2 };
 
 typedef struct emu_stream *cudaStream_t;
@@ -57,6 +58,9 @@ cudaError_t cudaMalloc(void **p, size_t n);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags); /* counted as an allocation */
+cudaError_t cudaHostUnregister(void *p);
+cudaError_t cudaDeviceReset();       /* only without allocations */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);

@@ -188,7 +188,8 @@ template <class T> T atomicExch(T *p, T v) { T old = *p; *p = v; return old; }
 template <class T> T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
 template <class T> T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
 static inline void __threadfence() {}
-static inline void __threadfence_system() {}
+static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); } /* ranks are processes */
+void emu_pause();                    /* while a kernel waits for another process */
 
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 #define __expf expf                  /* glibc has a function of the other name */

@@ -128,6 +128,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
 	*value = what == cudaDevAttrMultiProcessorCount
 		? 4 : what == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 228 << 10
+		: what == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
 		: what == cudaDevAttrComputeCapabilityMajor ? emu_capability / 10 : emu_capability % 10;
 	return call();
 }
@@ -152,6 +153,7 @@ const char *cudaGetErrorName(cudaError_t e)
 	case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
 	case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
 	case cudaErrorNoDevice: return "cudaErrorNoDevice";
+	case cudaErrorNotSupported: return "cudaErrorNotSupported";
 	case cudaErrorECCUncorrectable: return "cudaErrorECCUncorrectable";
 	case cudaErrorNotReady: return "cudaErrorNotReady";
 	case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
@@ -216,6 +218,25 @@ cudaError_t cudaMalloc(void **p, size_t n) { return take(p, n); }
 cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return take(p, n); }
 cudaError_t cudaFreeHost(void *p) { return give(p); }
+
+cudaError_t cudaHostRegister(void *, size_t, unsigned)
+{
+	cudaError_t e = call();
+
+	emu_allocations += e == cudaSuccess;
+	return e;
+}
+
+cudaError_t cudaHostUnregister(void *)
+{
+	emu_allocations--;
+	return call();
+}
+
+cudaError_t cudaDeviceReset()
+{
+	return emu_allocations ? cudaErrorInvalidValue : call();
+}
 
 /* ---- streams -------------------------------------------------------------------------- */
 
@@ -321,6 +342,13 @@ cudaError_t emu_func_attribute(size_t value)
 	cudaError_t e = call();
 
 	return e == cudaSuccess && value > emu::SHARED_MAX ? cudaErrorInvalidValue : e;
+}
+
+void emu_pause()
+{
+	const struct timespec nap = { 0, 20000 };
+
+	nanosleep(&nap, NULL);
 }
 
 uint64_t emu_globaltimer()

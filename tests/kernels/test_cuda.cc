@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda.cc - the CUDA back end without a GPU: its kernels and its functions, unmodified, on the
  * CPU (tests/emu), against the CPU back end in plain C.  Verb by verb, then whole batches, with warps
  * and blocks forward and reversed; then each CUDA call fails in turn.
@@ -670,7 +670,7 @@ static void test_plan(void **)
 		{ "the width must be", 4, 2, 48, 64, 16, SR_KV_BF16, 1 },
 		{ "--block-size 32", 4, 2, 16, 64, 32, SR_KV_BF16, 1 },
 		{ "--kv-cache-dtype", 4, 2, 16, 64, 16, SR_KV_I8, 1 },
-		{ "alone", 4, 2, 16, 64, 16, SR_KV_BF16, 2 },
+		{ "3 ranks are too many", 4, 2, 16, 64, 16, SR_KV_BF16, 3 },
 	};
 	struct sr_model shape = tiny_shape();
 	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 3);
@@ -714,6 +714,11 @@ static void test_plan(void **)
 		if (!strstr(err, r.say))
 			fail_msg("\"%s\" does not say \"%s\"", err, r.say);
 	}
+	lim = limits();
+	lim.world = 2;
+	lim.rank = 1;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
+	assert_non_null(strstr(err, "rank 1 needs a GPU of its own, and there are 1"));
 	lim = limits();
 	shape = t->m;
 	shape.n_kinds = 2;

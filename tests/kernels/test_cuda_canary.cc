@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_canary.cc - the process in which special kernels are tried before the daemon uses them: each way in which
  * they can fail, by stand-ins and by the emulation's kernels; and the file with what was found. */
 extern "C" {

@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_graph.cc - steps of single tokens as graphs, in the emulation: the same bits and the same KV cache
  * as without graphs, for every kind of model, any number of rows and any lengths; two in flight; waking a
  * sleeper; the clocks; each CUDA call failing in turn, captures and replays included. */

@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_kinds.cc - what families other than Llama have, in CUDA, against the CPU back end in plain C: kinds of
  * norms, of attention, of rope, of feed-forward parts.  Verb by verb, then whole batches. */
 extern "C" {

@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_packed.cc - CUDA products of weights of 4 and 8 bits, as files have them, against the same sums
  * in double over the weights that the formats' descriptions make of them; and what is refused. */
 extern "C" {

@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!b]*.cu */
 /* test_cuda_special.cc - whole batches with each special kernel switched off: the answers are those of plain C. */
 extern "C" {
 #include <setjmp.h>

@@ -1,0 +1,55 @@
+/* ranks.cuh - one of several GPUs that hold a model together: how each gets what the others computed (gather.cu). */
+#ifndef CUDA_RANKS_CUH
+#define CUDA_RANKS_CUH
+
+#include "kernels/cuda/kernel.cuh"
+#include "kernels/batch.h"
+#include "kernels/ops.h"
+#include "kernels/shape.h"
+#include "kernels/shared.h"
+
+struct dev;
+
+struct hall;                         /* where ranks meet: in host memory that all of them map */
+
+struct ranks {
+	int32_t rank, world;         /* 0, 0: alone */
+	struct sr_shared *shared;    /* what all ranks map: a barrier, then the hall */
+	struct hall *hall;           /* its beginning; then places for what ranks publish: [2][world][room] */
+	unsigned char *rooms;
+	size_t room;                 /* bytes */
+	uint32_t *turn;              /* on the device: gathers that are done */
+	uint32_t *arrived;           /* blocks of a gather that are done; 0 between kernels */
+	uint64_t *tag;               /* [logit_rows] tags of masks, as rank 0 found them */
+	struct sr_attn kind;         /* of the whole model: all its kinds have these heads */
+	int32_t d_ff;                /* of the activations that are gathered next: of the whole model */
+};
+
+/* What the ranks share besides batches: bytes of host memory. */
+size_t ranks_shared(const struct dev *d);
+
+/* Scratch on the device, and where it lies.  `rows`: of logits at once. */
+void ranks_lay(struct dev *d, struct cutter *c, size_t rows);
+
+/* Once, at open: maps the memory that ranks share; after the weights are loaded, waits for the others.
+ * False: d->fault. */
+bool ranks_open(struct dev *d);
+void ranks_meet(struct dev *d);
+void ranks_close(struct dev *d);
+
+/* Verbs.  gather: ops.h.  ranks_embed: X of the rank that has a token's row, on all.  ranks_tags: what rank 0 sees
+ * of the masks of results i0 .. i0+R-1; the others draw by it. */
+void gather(struct dev *d, enum place p, int T);
+void ranks_embed(struct dev *d, int T);
+void ranks_tags(struct dev *d, int i0, int R);
+
+/* Gathers that this rank has reached, for the host: a GPU that hangs makes no progress. */
+uint64_t ranks_progress(const struct dev *d);
+
+/* The part of `width` columns that this rank has: of the activations of the feed-forward. */
+static inline int32_t own_columns(const struct ranks *r, int32_t width)
+{
+	return r->world > 1 ? shape_columns(width, r->rank, r->world).n : width;
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* LINK: @cuda @ranks tests/cuda/processes.c tests/rig/drive.c tests/rig/tiny.c kernels/cuda/[a-z]*.cu */
+/* test_cuda_ranks.cc - a model divided among GPUs, each a process with a device of its own: in deterministic mode 2, 3
+ * and 4 ranks give the results of one to the bit, for each form of weights and for experts.
+ *
+ *	SLIPRING_ALL=1    all cases (make ranks); else those that are quick */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/cuda/processes.h"
+#include "tests/rig/drive.h"
+#include "tests/rig/guided_rows.h"
+#include "tests/rig/tiny.h"
+}
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime.h>
+
+#define RESULTS 64
+
+struct record { int n; struct sr_result result[RESULTS]; struct sr_top top[RESULTS][SR_TOP_MAX]; };
+
+static void open_as(struct drive *d, struct tiny *t, const struct sr_limits *limits, int world)
+{
+	const struct sr_backend_ops *gpu = sr_backend_get(SR_BACKEND_VERSION);
+	struct sr_limits lim = *limits;
+
+	lim.threads = lim.worked = 0;
+	lim.world = world ? world : 1;
+	t->n_done = 0;
+	if (drive_open(d, world ? processes_over(gpu, &t->m, &t->src) : gpu, &t->m, &t->src, &lim))
+		fail_msg("%d ranks: %s", world, d->err);
+}
+
+static void keep(struct record *r, const struct drive *d, int from, int n)
+{
+	for (int i = from; i < from + n; i++) {
+		assert_true(r->n < RESULTS);
+		r->result[r->n] = d->batch->result[i];
+		if (d->batch->row[0].n_top)
+			memcpy(r->top[r->n], d->batch->top + (size_t)i * SR_TOP_MAX, sizeof(r->top[0]));
+		r->n++;
+	}
+}
+
+/* A prompt with scores and alternatives, another beside it, draws with penalties, and blocks that go to the host tier
+ * and come back elsewhere. */
+static void play(struct drive *d, int32_t V, struct record *r)
+{
+	struct sr_sampling warm = {};
+	int32_t text[80], back[2] = { 60, 61 };
+	int at;
+
+	warm.temperature = 0.9f;
+	warm.top_p = 0.95f;
+	warm.seed = 7;
+	warm.repetition = 1.1f;
+	warm.frequency = 0.2f;
+	memset((void *)r, 0, sizeof(*r));
+	for (int i = 0; i < 80; i++)
+		text[i] = (i * 37 + i / 5) % V;
+	drive_begin(d, 0, NULL);
+	drive_range(d, 0, 0, 2);
+	at = drive_row(d, 0, 0, text, 30, 5, 1);
+	d->batch->row[0].n_top = 4;
+	drive_step(d);
+	keep(r, d, at, 6);
+	drive_begin(d, 1, &warm);
+	drive_history(d, 1, text, 70, 70);
+	drive_range(d, 1, 8, 6);
+	drive_row(d, 1, 0, text, 70, 0, 1);
+	drive_row(d, 0, 30, NULL, 1, 0, 1);
+	drive_step(d);
+	keep(r, d, 0, 2);
+	for (int i = 0; i < 2; i++)
+		d->batch->copy[d->batch->n_copies++] = (struct sr_copy){ i, i, 1 };
+	drive_step(d);
+	for (int i = 0; i < 2; i++)
+		d->batch->copy[d->batch->n_copies++] = (struct sr_copy){ back[i], i, 0 };
+	drive_blocks(d, 0, 0, back, 2);
+	for (int i = 0; i < 3; i++) {
+		drive_row(d, 0, 31 + i, NULL, 1, 0, 1);
+		drive_row(d, 1, 70 + i, NULL, 1, 0, 1);
+		drive_step(d);
+		keep(r, d, 0, 2);
+	}
+}
+
+static void check(const char *what, int world, const struct record *is, const struct record *want)
+{
+	assert_int_equal(is->n, want->n);
+	for (int i = 0; i < is->n; i++)
+		if (memcmp(&is->result[i], &want->result[i], sizeof(is->result[0])))
+			fail_msg("%s: %d ranks, result %d: id %d (%.9g), not %d (%.9g)", what, world, i, is->result[i].id,
+				(double)is->result[i].logprob, want->result[i].id, (double)want->result[i].logprob);
+	assert_memory_equal(is->top, want->top, sizeof(is->top));
+}
+
+static const struct {
+	const char *what;
+	int32_t type;
+	unsigned flags;
+	int32_t n, top, d_ff, d_shared, score;   /* of experts */
+	int32_t window, graphs, least, most;     /* ranks */
+	bool always;
+} cases[] = {
+	{ "bf16, a head of its own", SR_BF16, TINY_UNTIED | TINY_POST_NORM, 0, 0, 0, 0, 0, 0, 1, 1, 4, false },
+	{ "q4_1", SR_Q4_1, TINY_BIAS | TINY_QK_NORM, 0, 0, 0, 0, 0, 0, 0, 2, 3, true },
+	{ "mixed types, a window", SR_Q8_0, TINY_MIXED, 0, 0, 0, 0, 0, 20, 0, 3, 3, false },
+	{ "fp8 in blocks", SR_F8, 0, 0, 0, 0, 0, 0, 0, 0, 2, 3, false },
+	{ "awq", SR_AWQ4, TINY_BIAS, 0, 0, 0, 0, 0, 0, 0, 2, 4, false },
+	{ "gptq", SR_GPTQ4, 0, 0, 0, 0, 0, 0, 0, 0, 3, 3, false },
+	{ "compressed-tensors", SR_CT4, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, false },
+	{ "experts, a shared one", SR_BF16, TINY_SHARED_MIX, 12, 4, 128, 96, SR_SCORE_SOFTMAX, 0, 0, 3, 3, false },
+	{ "gpt-oss", SR_MXFP4, TINY_EXPERT_BIAS, 8, 3, 96, 0, SR_SCORE_CHOSEN, 0, 0, 2, 3, false },
+	{ "awq experts", SR_AWQ4, 0, 8, 2, 128, 128, SR_SCORE_SIGMOID, 0, 0, 4, 4, false },
+};
+
+static struct tiny *create(size_t c, struct sr_layer *layers)
+{
+	struct sr_model shape = tiny_shape();
+
+	shape.d_model = 128;
+	shape.d_ff = 256;
+	shape.n_vocab = 300;
+	shape.kind[0].n_heads = 6;               /* on 4 ranks two have a copy of a KV head */
+	shape.kind[0].n_kv_heads = 3;
+	shape.experts.n = cases[c].n;
+	shape.experts.top = cases[c].top;
+	shape.experts.d_ff = cases[c].d_ff;
+	shape.experts.d_shared = cases[c].d_shared;
+	shape.experts.score = cases[c].score;
+	shape.experts.scale = 1;
+	if (cases[c].window)
+		tiny_window(&shape, layers, cases[c].window);
+	return tiny_create(&shape, cases[c].type, cases[c].flags, 5 + c);
+}
+
+static struct sr_limits small_limits(bool graphs)
+{
+	struct sr_limits lim = drive_limits();
+
+	lim.tokens = lim.scores = 80;
+	lim.rows = lim.slots = 6;
+	lim.masks = 8;
+	lim.deterministic = 1;
+	lim.eager = !graphs;
+	return lim;
+}
+
+/* A guided row: what rank 0 sees of its mask counts for all, whether it has come or not. */
+static void test_guided(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, 0, 12);
+	struct sr_limits lim = small_limits(false);
+	struct guided_run want, got;
+	int32_t text[GUIDED_PROMPT];
+	struct drive d;
+
+	for (int i = 0; i < GUIDED_PROMPT; i++)
+		text[i] = (i * 31 + 5) % t->m.n_vocab;
+	open_as(&d, t, &lim, 0);
+	guided_play(&d, t->m.n_vocab, text, GUIDED_BEFORE, &want);
+	drive_close(&d);
+	for (int when = getenv("SLIPRING_ALL") ? GUIDED_BEFORE : GUIDED_MISSED; when <= GUIDED_MISSED;
+	     when += GUIDED_MISSED - GUIDED_BEFORE) {
+		open_as(&d, t, &lim, 2);
+		guided_play(&d, t->m.n_vocab, text, (enum guided_when)when, &got);
+		drive_close(&d);
+		assert_memory_equal(got.id, want.id, sizeof(want.id));
+		assert_memory_equal(got.other, want.other, sizeof(want.other));
+		assert_memory_equal(got.logprob, want.logprob, sizeof(want.logprob));
+	}
+	tiny_destroy(t);
+}
+
+static void test_types(void **)
+{
+	static struct record alone, is;
+	bool all = getenv("SLIPRING_ALL");
+
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		if (!all && !cases[c].always)
+			continue;
+		struct sr_layer layers[2] = {};
+		struct tiny *t = create(c, layers);
+		struct sr_limits lim = small_limits(cases[c].graphs);
+		struct drive d;
+
+		open_as(&d, t, &lim, 0);
+		play(&d, t->m.n_vocab, &alone);
+		drive_close(&d);
+		assert_true(alone.n > 10);
+		for (int world = cases[c].least; world <= (all ? cases[c].most : cases[c].least); world++) {
+			open_as(&d, t, &lim, world);
+			play(&d, t->m.n_vocab, &is);
+			drive_close(&d);
+			assert_string_equal(processes_said(), "");
+			check(cases[c].what, world, &is, &alone);
+		}
+		tiny_destroy(t);
+		assert_int_equal(emu_allocations, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_guided) };
+
+	setenv("EMU_DEVICES", "4", 1);
+	emu_devices = 4;
+	return cmocka_run_group_tests_name("cuda_ranks", tests, NULL, NULL);
+}
