@@ -210,15 +210,14 @@ static bool on_ranks_loaded(void *ctx, uint64_t bytes)
 }
 
 /* Each rank opens the device in a process of its own. */
-static int divide_backend(struct daemon *d)
+static void divide_backend(struct daemon *d)
 {
 	if (!rank_wanted(&d->cfg))
-		return 0;
+		return;
 	d->rank = (struct rank_task){ .model = d->where.path, .device = d->loop.ops->name,
 		.dummy = strcmp(d->cfg.load_format, "dummy") == 0, .step_us = d->cfg.null_step_us,
 		.token_us = d->cfg.null_token_us, .loading = on_ranks_loaded, .ctx = d };
-	d->loop.ops = rank_backend(d->loop.ops, &d->rank, d->err, sizeof(d->err));
-	return d->loop.ops ? 0 : -ENOTSUP;
+	d->loop.ops = rank_backend(d->loop.ops, &d->rank);
 }
 
 /* -ECANCELED: a signal asked the daemon to stop. */
@@ -234,8 +233,7 @@ static int open_backend(struct daemon *d)
 		return fail(d, "--device");
 	if (d->cfg.device == DEVICE_NULL)
 		sr_null_pace(d->cfg.null_step_us, d->cfg.null_token_us);
-	if (divide_backend(d) < 0)
-		return fail(d, "cannot start");
+	divide_backend(d);
 	dummy = strcmp(d->cfg.load_format, "dummy") == 0;
 	if ((dummy ? model_open_dummy : model_open)(&d->model, d->where.path, d->err, sizeof(d->err)) < 0)
 		return fail(d, "cannot open the model");

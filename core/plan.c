@@ -411,7 +411,9 @@ static int32_t most_blocks(const struct planning *p, int32_t context)
 static int set_tier(struct planning *p)
 {
 	struct sr_limits *l = &p->out->limits;
-	int64_t block = p->out->need.per_block, n = (int64_t)(p->cfg->kv_offloading_size * GIB) / block;
+	/* of several GPUs per_block is that of one, and the host has a tier for each */
+	int64_t block = p->out->need.per_block * (p->cpu ? 1 : p->out->limits.world);
+	int64_t n = (int64_t)(p->cfg->kv_offloading_size * GIB) / block;
 
 	if (p->cfg->kv_offloading_size <= 0)
 		return 0;
@@ -594,7 +596,8 @@ static void describe(struct planning *p)
 	if (p->m->left_out[0])
 		say(o, "  not read: %s\n", p->m->left_out);
 	if (l->world > 1)
-		say(o, "  of %d ranks together, each a process with its columns of every matrix and its heads%s\n", l->world,
+		say(o, p->cpu ? "  of %d ranks together, each a process with its columns of every matrix and its heads%s\n" :
+		    "  on each of %d GPUs, which all hold some columns of every matrix and some heads%s\n", l->world,
 		    l->world > p->m->m.kind[0].n_kv_heads ? "; more ranks than KV heads, so some keep a copy" : "");
 	say_bytes(o, "activations", n->scratch);
 	say(o, "steps of up to %d tokens, logits of %d rows of %d\n", l->tokens, l->logit_rows, p->m->m.n_vocab);

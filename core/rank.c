@@ -57,17 +57,11 @@ static void say(void *ctx, bool bad, const char *line)
 	log_line(bad ? LOG_ERROR : LOG_INFO, "%s", line);
 }
 
-const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, const struct rank_task *t, char *err,
-                                          size_t errlen)
+const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, const struct rank_task *t)
 {
-	if (strcmp(ops->name, "cuda") == 0) {
-		refuse(-ENOTSUP, err, errlen, "--tensor-parallel-size and --rank-process: the CUDA back end cannot be a rank "
-		       "yet; --device cpu and null can");
-		return NULL;
-	}
 	task = t;
 	return ranks_over(&(struct ranks_setting){ .ops = ops, .spawn = spawn, .say = say, .loading = t->loading,
-	                                           .ctx = t->ctx });
+	                                           .ctx = t->ctx, .separate = strcmp(ops->name, "cuda") == 0 });
 }
 
 void rank_show(struct stats_page *st, const struct sr_backend *b)

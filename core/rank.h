@@ -27,9 +27,8 @@ static inline bool rank_wanted(const struct config *c)
 	return c->tensor_parallel_size > 1 || c->rank_process;
 }
 
-/* The table of a device whose ranks are processes; or NULL and a sentence: this device cannot be divided yet. */
-const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, const struct rank_task *task, char *err,
-                                          size_t errlen);
+/* The table of a device whose ranks are processes. */
+const struct sr_backend_ops *rank_backend(const struct sr_backend_ops *ops, const struct rank_task *task);
 
 /* What is known of the ranks of such a back end, into the page. */
 void rank_show(struct stats_page *st, const struct sr_backend *b);

@@ -207,7 +207,7 @@ static int open_all(struct show *s, char *err, size_t errlen)
 		return -1;
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
 	if (ops && s->cfg.tensor_parallel_size > 1)
-		ops = ranks_over(&(struct ranks_setting){ .ops = ops });
+		ops = ranks_over(&(struct ranks_setting){ .ops = ops, .separate = strcmp(ops->name, "cuda") == 0 });
 	if (ops && plan_make(&s->plan, &cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
 		s->no_plan[0] = 0;
 	else if (!s->no_plan[0])

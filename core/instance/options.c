@@ -389,8 +389,8 @@ const struct option options[] = {
 
 	/* ---- parallel ---- */
 	OPT("tensor-parallel-size", INT, PARALLEL, D_ | H_, tensor_parallel_size, "1", RANGE(1, 16), .also = "-tp",
-	    .help = "ranks: processes that each hold a part of the model; any number from 1 on, on the CPU and null "
-	            "devices; if one dies or hangs, all start anew and every request goes on"),
+	    .help = "ranks: processes that each hold a part of the model; any number from 1 on; of GPUs each has "
+	            "one, in the order of CUDA_VISIBLE_DEVICES; if one dies or hangs, all start anew and every request goes on"),
 	OPT("rank-process", YESNO, PARALLEL, D_, rank_process, "false",
 	    .help = "the device is opened by a process of its own, which is started anew if it dies, also if there "
 	            "is only one rank"),
