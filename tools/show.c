@@ -14,6 +14,7 @@
 #include "core/plan.h"
 #include "kernels/backend.h"
 #include "kernels/ranks/ranks.h"
+#include "show_devices.h"
 #include "show_model.h"
 
 struct show {
@@ -22,6 +23,7 @@ struct show {
 	struct model *model;
 	struct plan plan;
 	char no_plan[1024];            /* why there is no plan, or "" */
+	struct show_devices devices;
 	bool json, tensors;
 };
 
@@ -34,6 +36,8 @@ static int show_usage(void)
 	       "Of a model that is not downloaded yet its config.json is enough, in a directory of its own.\n"
 	       "\n"
 	       "  --tensors   each tensor with its type, shape and place\n"
+	       "  --device-memory SIZE   how many devices of this size (24G) hold it, and what more would\n"
+	       "              bring; without it, for the smallest GPU here\n"
 	       "  --json      for programs\n");
 	return 0;
 }
@@ -122,6 +126,7 @@ static void print_text(struct show *s)
 		show_each_tensor(m, print_tensor, NULL);
 	printf("%s%s%s", s->no_plan[0] ? "no memory plan here: " : "", s->no_plan[0] ? s->no_plan
 	       : s->plan.text, s->no_plan[0] ? "\n" : "");
+	show_devices_text(&s->devices);
 }
 
 static json_t *plan_json(const struct show *s)
@@ -175,6 +180,7 @@ static void print_model_json(struct show *s)
 	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
 	json_object_set_new(out, "window", json_integer(window));
 	json_object_set_new(out, "plan", plan_json(s));
+	json_object_set_new(out, "devices", show_devices_json(&s->devices));
 	if (s->tensors) {
 		json_t *list = json_array();
 
@@ -206,6 +212,8 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	if (rc < 0)
 		return -1;
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
+	if (ops && s->devices.memory)
+		show_devices_plan(&s->devices, &s->cfg, s->model, ops);
 	if (ops && s->cfg.tensor_parallel_size > 1)
 		ops = ranks_over(&(struct ranks_setting){ .ops = ops, .separate = strcmp(ops->name, "cuda") == 0 });
 	if (ops && plan_make(&s->plan, &cfg, s->model, ops, s->no_plan, sizeof(s->no_plan)) == 0)
@@ -218,6 +226,7 @@ static int open_all(struct show *s, char *err, size_t errlen)
 int cmd_show(int argc, char **argv)
 {
 	struct show s = { 0 };
+	const char *memory = NULL;
 	char err[1024] = "";
 	int n = 1, rc;
 
@@ -226,10 +235,16 @@ int cmd_show(int argc, char **argv)
 			return show_usage();
 		if (strcmp(argv[i], "--json") == 0)
 			s.json = true;
+		else if (strcmp(argv[i], "--device-memory") == 0 && i + 1 < argc)
+			memory = argv[++i];
 		else if (strcmp(argv[i], "--tensors") == 0)
 			s.tensors = true;
 		else
 			argv[n++] = argv[i];
+	}
+	if ((s.devices.memory = show_device_memory(memory)) < 0) {
+		fprintf(stderr, "slipring show: --device-memory %s: not a size, such as 24G or 500M\n", memory);
+		return 2;
 	}
 	rc = config_parse(&s.cfg, n, argv, FOR_SERVE, err, sizeof(err));
 	if (rc == 1)

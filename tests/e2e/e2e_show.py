@@ -52,6 +52,31 @@ def model_matches(build, name, rec, j, d):
               f"{name}: {j['weight_bytes']} and {j['token_weight_bytes']}")
 
 
+def devices_match(build, d):
+    """The fewest devices that hold a model: each number is what the plan of so many ranks says, fewer is refused."""
+    def of(size, *more):
+        code, out, err = show(build, os.path.join(d, "hf"), "--device-memory", size, "--max-num-seqs", "8", "--json", *more)
+        check(code == 0, f"{size}: {err}")
+        return json.loads(out)
+    j = of("1G")["devices"]
+    check(j["fewest"] == 1 and j["memory_bytes"] == 1 << 30, f"a GiB holds it: {j}")
+    check(all(a["weights_bytes"] > b["weights_bytes"] for a, b in zip(j["plans"], j["plans"][1:])), f"each has less: {j}")
+    check(all(a["kv_tokens"] < b["kv_tokens"] for a, b in zip(j["plans"], j["plans"][1:])), f"and room for more: {j}")
+    two = of("1G", "--tensor-parallel-size", "2", "--device", "cpu")["plan"]
+    check(two["weights_bytes"] >= j["plans"][1]["weights_bytes"] > two["weights_bytes"] // 2 - 4096, f"two ranks: {two} {j}")
+    none, small = 1, 1024                              # MiB
+    while small - none > 1:
+        mid = (none + small) // 2
+        none, small = (none, mid) if of(f"{mid}M")["devices"]["fewest"] else (mid, small)
+    j, less = of(f"{small}M")["devices"], of(f"{small - 1}M")["devices"]
+    check(j["plans"][0]["devices"] == j["fewest"] and less["fewest"] is None, f"{small} MiB do, one less does not: {j} {less}")
+    check(show(build, os.path.join(d, "hf"), "--device-memory", "x")[0] == 2, "a wrong size is refused")
+    code, out, _ = show(build, os.path.join(d, "hf"), "--device-memory", "1G")
+    check(code == 0 and "devices of 1.0 GiB" in out and "the fewest that hold it" in out, f"in words: {out}")
+    code, out, _ = show(build, os.path.join(d, "hf"), "--device-memory", "1M")
+    check(code == 0 and "16 do not hold it: " in out, f"too little: {out}")
+
+
 def text_matches(build, name, d, runs):
     code, out, err = show(build, os.path.join(d, "hf"))
     check(code == 0 and out.count("  attention ") == len(runs["attention"]), f"{name}: a line for each kind\n{out}")
@@ -73,6 +98,8 @@ def main(build):
             j = json.loads(out)
             model_matches(build, name, rec, j, d)
             text_matches(build, name, d, j)
+            if name == "llama3":
+                devices_match(build, d)
             os.unlink(os.path.join(d, "hf/model.safetensors"))
             code, out, err = show(build, os.path.join(d, "hf"), "--json")
             check(code == 0, f"{name}: config.json alone: {err}")
