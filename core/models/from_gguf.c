@@ -24,7 +24,7 @@ int model_find_gguf(struct opening *o, const char *name, struct found_tensor *f)
 	for (uint32_t d = 0; d < t->n_dims; d++)
 		f->dim[d] = t->dim[t->n_dims - 1 - d];
 	f->data = (struct sr_extent){ t->offset, t->bytes, t->part };
-	return 0;
+	return f->type == SR_NVFP4 ? model_find_nvfp4_gguf(o, name, f) : 0;
 }
 
 /* Read a tensor of factors, one for each pair that rope turns.  1 it is missing. */

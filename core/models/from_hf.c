@@ -37,6 +37,8 @@ int model_find_hf(struct opening *o, const char *name, struct found_tensor *f)
 	for (uint32_t d = 0; d < t->n_dims && d < 4; d++)
 		f->dim[d] = t->dim[d];
 	f->data = (struct sr_extent){ t->offset, t->bytes, file };
+	if (o->quant.type == SR_NVFP4 && strcmp(t->dtype, "U8") == 0)
+		return model_find_nvfp4(o, name, t, file, f);
 	if (f->type == SR_I8 && o->quant.type != SR_I8)
 		f->type = SR_NONE;                 /* nothing says what it is times */
 	return f->type == SR_F8 || f->type == SR_I8 ? model_find_f8(o, name, f) : 0;

@@ -154,7 +154,7 @@ struct opening {
 	size_t errlen;
 };
 
-#define MODEL_TYPES 27
+#define MODEL_TYPES 29
 struct tensor_type {
 	int32_t type;                  /* enum sr_type */
 	const char *name;
@@ -261,6 +261,9 @@ int  model_quant_settings(struct opening *o);
 int  model_find_quantized(struct opening *o, const char *name, struct found_tensor *f);
 /* Finds the scales of an FP8 matrix; f has its data and shape.  0, -errno. */
 int  model_find_f8(struct opening *o, const char *name, struct found_tensor *f);
+/* The rest of a matrix of NVFP4, whose data is tensor t of `file`, in a directory or a GGUF. */
+int  model_find_nvfp4(struct opening *o, const char *name, const struct safetensor *t, int32_t file, struct found_tensor *f);
+int  model_find_nvfp4_gguf(struct opening *o, const char *name, struct found_tensor *f);
 
 /* Reads layer l's scales of an FP8 KV cache, if there are any.  0 or -errno. */
 int  model_kv_scales(struct opening *o, int32_t l);

@@ -201,10 +201,11 @@ static const struct rule quant_rules[] = {
 	{ "zero_point", READ }, { "checkpoint_format", READ }, { "dynamic", READ }, { "weight_block_size", READ },
 	{ "fmt", READ }, { "format", READ }, { "config_groups", READ }, { "kv_cache_scheme", READ },
 	{ "is_marlin_format", "false" }, { "pack_dtype", "int32" }, { "transform_config", "null" },
-	{ "activation_scheme", "dynamic|static" }, { "sparsity_config", "dense" },
+	{ "activation_scheme", "dynamic|static" }, { "sparsity_config", "dense" }, { "quant_algo", READ },
+	{ "kv_cache_quant_algo", READ },
 	/* The tensors show which modules are quantized, and whether with act-order. */
 	{ "desc_act", ANY }, { "sym", ANY }, { "lm_head", ANY }, { "ignore", ANY }, { "ignored_layers", ANY },
-	{ "modules_to_not_convert", ANY }, { "modules_in_block_to_quantize", ANY }, { "static_groups", ANY },
+	{ "modules_to_not_convert", ANY }, { "exclude_modules", ANY }, { "producer", ANY }, { "modules_in_block_to_quantize", ANY }, { "static_groups", ANY },
 	/* How the weights were found, and how other programs compute with them. */
 	{ "true_sequential", ANY }, { "damp_percent", ANY }, { "damp_auto_increment", ANY }, { "mse", ANY },
 	{ "model_name_or_path", ANY }, { "model_file_base_name", ANY }, { "batch_size", ANY }, { "meta", ANY },

@@ -50,7 +50,7 @@ const struct tensor_type model_types[MODEL_TYPES] = {
 	{ SR_F8,   "FP8",  -1, "F8_E4M3" }, { SR_IQ4_NL, "IQ4_NL", 20, NULL }, { SR_IQ4_XS, "IQ4_XS", 23, NULL },
 	{ SR_MXFP4, "MXFP4", 39, NULL }, { SR_I8, "int8", -1, "I8" }, { SR_IQ2_XXS, "IQ2_XXS", 16, NULL },
 	{ SR_IQ2_XS, "IQ2_XS", 17, NULL }, { SR_IQ2_S, "IQ2_S", 22, NULL }, { SR_IQ3_XXS, "IQ3_XXS", 18, NULL },
-	{ SR_IQ3_S, "IQ3_S", 21, NULL },
+	{ SR_IQ3_S, "IQ3_S", 21, NULL }, { SR_NVFP4, "NVFP4", 40, NULL }, { SR_NVFP4_CT, "NVFP4", -1, NULL },
 };
 
 const char *model_type_name(int32_t type)
@@ -251,7 +251,7 @@ static int check_tensor(struct opening *o, const struct tensor_spec *s, int32_t 
 	if (f->type == SR_NONE)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16%s",
 		                  name, f->type_name,
-		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2, IQ3, IQ4, MXFP4" : "");
+		                  o->g ? ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ2, IQ3, IQ4, MXFP4, NVFP4" : "");
 	if (s->n == ONE && f->type > SR_BF16)
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; a vector must be F32, F16 or BF16",
 		                  name, f->type_name);

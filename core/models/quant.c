@@ -8,6 +8,8 @@
  *
  *	fp8                 weight [n][k] in e4m3, weight_scale [1], or weight_scale_inv [n/128][k/128]
  *	  and compressed-tensors in e4m3: weight_scale [1], [n][1] or [n/128][k/128]
+ *	nvfp4               weight [n][k/2], weight_scale [n][k/16] in e4m3, weight_scale_2 [1]
+ *	  and compressed-tensors: weight_packed, weight_scale, weight_global_scale [1], which divides (nvfp4.c)
  *
  * FP8 activations are quantized token by token, if at all; a file's input_scale is not used.
  * The tensors show whether a matrix is quantized: modules that were left out (ignore,
@@ -173,6 +175,54 @@ static int compressed_i8(struct opening *o, const json_t *one, const json_t *wei
 	return 0;
 }
 
+/* One of compressed-tensors' and modelopt's objects for weights or activations: floats of 4 bits, 16 to a scale. */
+static bool is_f4(const json_t *j)
+{
+	const json_t *size = json_object_get(j, "group_size");
+	const char *type = text_of(j, "type"), *strategy = text_of(j, "strategy");
+
+	return json_integer_value(json_object_get(j, "num_bits")) == 4 && type && strcmp(type, "float") == 0 &&
+	       (!size || json_integer_value(size) == 16) && (!strategy || strcmp(strategy, "tensor_group") == 0) &&
+	       !json_is_false(json_object_get(j, "symmetric"));
+}
+
+/* NVFP4.  Activations become int8 here, which loses less than the e2m1 that the file may ask for. */
+static int compressed_f4(struct opening *o, const json_t *one, const json_t *weights)
+{
+	const json_t *input = json_object_get(one, "input_activations");
+
+	if (!is_f4(weights) || (is_there(one, "input_activations") && !is_f4(input)) || is_there(one, "output_activations"))
+		return model_fail(o, -ENOTSUP, "quantization_config: in format nvfp4-pack-quantized weights and, if they are "
+		                  "quantized, input_activations must be float with num_bits 4, strategy tensor_group, group_size 16");
+	o->quant.type = SR_NVFP4_CT;
+	return 0;
+}
+
+/* NVIDIA's Model Optimizer. */
+static int modelopt(struct opening *o, const json_t *j)
+{
+	const char *algo = text_of(j, "quant_algo"), *kv = text_of(j, "kv_cache_quant_algo");
+	const json_t *size = json_object_get(j, "group_size"), *scheme = json_object_get(j, "kv_cache_scheme"), *one;
+	const char *name;
+
+	if (!algo || (strcmp(algo, "NVFP4") != 0 && strcmp(algo, "FP8") != 0))
+		return model_fail(o, -ENOTSUP, "quantization_config: quant_algo %.40s is not supported; supported are NVFP4, FP8",
+		                  algo ? algo : "(none)");
+	json_object_foreach(json_object_get(j, "config_groups"), name, one)
+		if (strcmp(algo, "NVFP4") == 0 && !is_f4(json_object_get(one, "weights")))
+			return model_fail(o, -ENOTSUP, "quantization_config: weights of %.40s are not float with num_bits 4, "
+			                  "group_size 16", name);
+	if (json_is_integer(size) && json_integer_value(size) != 16)
+		return model_fail(o, -ENOTSUP, "quantization_config: group_size is %" JSON_INTEGER_FORMAT "; that of NVFP4 is 16",
+		                  json_integer_value(size));
+	if ((kv && strcmp(kv, "FP8") != 0) || (scheme && !json_is_null(scheme) &&
+	    json_integer_value(json_object_get(scheme, "num_bits")) != 8))
+		return model_fail(o, -ENOTSUP, "quantization_config: this KV cache is not supported; supported is FP8");
+	o->md->kv_f8 = kv || (scheme && !json_is_null(scheme));
+	o->quant.type = strcmp(algo, "NVFP4") == 0 ? SR_NVFP4 : SR_F8;
+	return 0;
+}
+
 static int compressed(struct opening *o, const json_t *j)
 {
 	const json_t *groups = json_object_get(j, "config_groups");
@@ -184,9 +234,9 @@ static int compressed(struct opening *o, const json_t *j)
 	int rc;
 
 	if (!format || (strcmp(format, "pack-quantized") != 0 && strcmp(format, "float-quantized") != 0 &&
-	                strcmp(format, "int-quantized") != 0))
-		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; supported are "
-		                  "pack-quantized, float-quantized, int-quantized", format ? format : "(none)");
+	                strcmp(format, "int-quantized") != 0 && strcmp(format, "nvfp4-pack-quantized") != 0))
+		return model_fail(o, -ENOTSUP, "quantization_config: format %.40s is not supported; supported are pack-quantized, "
+		                  "float-quantized, int-quantized, nvfp4-pack-quantized", format ? format : "(none)");
 	if (json_object_size(groups) != 1 || !json_is_object(weights))
 		return model_fail(o, -ENOTSUP, "quantization_config: config_groups with other than one group "
 		                  "of weights are not supported");
@@ -196,6 +246,8 @@ static int compressed(struct opening *o, const json_t *j)
 		return compressed_f8(o, one, weights);
 	if (strcmp(format, "int-quantized") == 0)
 		return compressed_i8(o, one, weights);
+	if (strcmp(format, "nvfp4-pack-quantized") == 0)
+		return compressed_f4(o, one, weights);
 	if ((rc = check_bits(o, weights, "num_bits")) != 0)
 		return rc;
 	if (!type || strcmp(type, "int") != 0 || !strategy || (!channel && strcmp(strategy, "group") != 0))
@@ -214,7 +266,7 @@ int model_quant_settings(struct opening *o)
 {
 	static const struct { const char *method; int (*read)(struct opening *, const json_t *); } known[] = {
 		{ "awq", awq }, { "gptq", gptq }, { "compressed-tensors", compressed },
-		{ "fp8", fp8 }, { "mxfp4", mxfp4 },
+		{ "fp8", fp8 }, { "mxfp4", mxfp4 }, { "modelopt", modelopt }, { "modelopt_fp4", modelopt },
 	};
 	const json_t *j = json_object_get(o->config, "quantization_config");
 	const char *method = text_of(j, "quant_method");
@@ -231,7 +283,7 @@ int model_quant_settings(struct opening *o)
 		return rc ? rc : known[i].read(o, j);
 	}
 	return model_fail(o, -ENOTSUP, "quantization_config.quant_method %.40s is not supported; supported "
-	                  "are awq, gptq and compressed-tensors of 4 bits, fp8, mxfp4", method ? method : "(none)");
+	                  "are awq, gptq and compressed-tensors of 4 bits, fp8, mxfp4, modelopt", method ? method : "(none)");
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -244,7 +296,7 @@ static const struct quant_names *names_of(int32_t type)
 	                                       "weight_g_idx" };
 	static const struct quant_names others = { "qweight", "scales", "qzeros", "g_idx" };
 
-	return type == SR_CT4 ? &ct : &others;
+	return type == SR_CT4 || type == SR_NVFP4_CT ? &ct : &others;
 }
 
 static const struct safetensor *quant_tensor(struct opening *o, const char *stem, const char *name,
@@ -378,6 +430,8 @@ int model_find_quantized(struct opening *o, const char *name, struct found_tenso
 	t = quant_tensor(o, stem, p->data, &file);
 	if (!t)
 		return 1;
+	if (o->quant.type == SR_NVFP4_CT)
+		return model_find_nvfp4(o, name, t, file, f);
 	f->type = o->quant.type;
 	f->group = o->quant.group;
 	f->type_name = t->dtype;

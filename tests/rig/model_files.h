@@ -33,7 +33,8 @@ struct gguf_case {
 	uint32_t layers, heads, heads_kv, context;
 	float theta, eps;
 	const char *skip;              /* leave this tensor out */
-	const char *extra;             /* add this tensor, f32 [32] */
+	const char *extra;             /* add this tensor, f32 [extra_n], 32 if that is 0 */
+	uint64_t extra_n;
 	const char *wrong;             /* give this tensor another shape */
 	bool untied;
 	uint32_t norm_type, matrix_type, eos, rope_dims;
@@ -181,7 +182,7 @@ static inline const char *write_gguf(const struct gguf_case *c)
 	for (uint32_t l = 0; l < 2; l++)
 		add_layer(c, l);
 	if (c->extra)
-		add(c, c->extra, 32, 0, 0);
+		add(c, c->extra, c->extra_n ? c->extra_n : 32, 0, 0);
 	if (c->freqs) {
 		freqs_at = data_at;
 		add(c, "rope_freqs.weight", 4, 0, c->freqs_type);

@@ -81,6 +81,27 @@ static void test_gguf_settings(void **state)
 	}
 }
 
+/* Blocks of NVFP4, with and without a scale for the matrix. */
+static void test_nvfp4(void **state)
+{
+	(void)state;
+	for (int scaled = 0; scaled < 2; scaled++) {
+		struct gguf_case c = usual;
+		const struct sr_tensor *t;
+		struct model *md;
+
+		c.down_types[1] = 40;
+		c.extra = scaled ? "blk.1.ffn_down.scale" : NULL;
+		c.extra_n = 1;
+		if (model_open(&md, write_gguf(&c), err, sizeof(err)) != 0)
+			fail_msg("%s", err);
+		t = &md->m.layer[1].down;
+		assert_true(t->type == SR_NVFP4 && t->data.bytes == (uint64_t)t->n * (uint64_t)t->k / 64 * 36 && !t->scale.bytes);
+		assert_int_equal(t->zero.bytes, scaled ? 4 : 0);
+		model_close(md);
+	}
+}
+
 #define BAD(rc, says, ...) do { struct gguf_case c = usual; __VA_ARGS__; \
 	refused(write_gguf(&c), rc, says, __LINE__); } while (0)
 
@@ -133,7 +154,10 @@ static void test_bad_gguf(void **state)
 	BAD(-EINVAL, "blk.0.attn_q_norm.weight is missing", c.arch = "qwen3");
 	BAD(-EINVAL, "blk.1.attn_output.bias is missing", c.extra = "blk.0.attn_output.bias");
 	BAD(-ENOTSUP, "blk.0.attn_norm.weight is of type Q8_0; a vector must be F32", c.norm_type = 8);
-	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type NVFP4; supported", c.down_types[1] = 40);
+	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type I8; supported", c.down_types[1] = 24);
+	BAD(-EINVAL, "the scale of tensor blk.1.ffn_down.weight at offset", c.down_types[1] = 40;
+	    c.extra = "blk.1.ffn_down.scale"; c.extra_n = 2);
+	BAD(-ENOTSUP, "blk.1.ffn_down.scale is no part of", c.extra = "blk.1.ffn_down.scale"; c.extra_n = 1);
 	BAD(-ENOTSUP, "blk.1.ffn_down.weight is of type 77; supported", c.down_types[1] = 77);
 	BAD(-ENOTSUP, "tensor blk.0.\?[2J is no part", c.extra = "blk.0.\033[2J"); /* not to a terminal */
 }
@@ -344,7 +368,7 @@ static void test_default(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gguf), cmocka_unit_test(test_gguf_settings), cmocka_unit_test(test_bad_gguf),
+		cmocka_unit_test(test_gguf), cmocka_unit_test(test_gguf_settings), cmocka_unit_test(test_nvfp4), cmocka_unit_test(test_bad_gguf),
 		cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_rope), cmocka_unit_test(test_names),
 		cmocka_unit_test(test_dummy), cmocka_unit_test(test_type_names),
 		cmocka_unit_test(test_calls_that_fail), cmocka_unit_test(test_default),

@@ -84,7 +84,7 @@ static void put_tensor(const struct wrong *w, const char *name, const char *dtyp
 		return;
 	}
 	bytes = (size_t)a * (size_t)(b ? b : 1) *
-		(strcmp(dtype, "I64") == 0 ? 8 : dtype[1] == '8' ? 1 : strchr(dtype, '3') ? 4 : 2);
+		(strcmp(dtype, "I64") == 0 ? 8 : dtype[1] == '8' /* I8, U8, F8_E4M3 */ ? 1 : strchr(dtype, '3') ? 4 : 2);
 	head_len += sprintf(head + head_len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", head_len ? "," : "",
 	                    name, dtype, a);
 	head_len += b ? sprintf(head + head_len, ",%d]", b) : sprintf(head + head_len, "]");
@@ -118,6 +118,11 @@ static void put_matrix(const struct wrong *w, int32_t type, const char *stem, in
 		if (zeros)
 			put_tensor(w, T("weight_zero_point"), "I32", n / 8, groups);
 		put_tensor(w, T("weight_shape"), "I64", 2, 0);
+	} else if (type == SR_NVFP4 || type == SR_NVFP4_CT) {
+		put_tensor(w, type == SR_NVFP4 ? T("weight") : T("weight_packed"), "U8", n, k / 2);
+		put_tensor(w, T("weight_scale"), "F8_E4M3", n, k / 16);
+		put_tensor(w, type == SR_NVFP4 ? T("weight_scale_2") : T("weight_global_scale"), "F32", 1, 0);
+		put_tensor(w, type == SR_NVFP4 ? T("input_scale") : T("input_global_scale"), "F32", 1, 0);
 	} else if (type == SR_I8) {
 		put_tensor(w, T("weight"), "I8", n, k);
 		put_tensor(w, T("weight_scale"), "BF16", n, 1);
@@ -630,10 +635,63 @@ static int teardown(void **state)
 	return system(command);
 }
 
+#define F4 "\"num_bits\":4,\"type\":\"float\",\"group_size\":16"
+#define MODELOPT(more) "\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"producer\":{\"name\":\"modelopt\"}," \
+	"\"ignore\":[\"lm_head\"],\"config_groups\":{\"group_0\":{\"weights\":{" F4 "},\"targets\":[\"Linear\"]}}" more
+#define F4GROUP(weights, more) "\"quant_method\":\"compressed-tensors\",\"format\":\"nvfp4-pack-quantized\"," \
+	"\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}}"
+#define F4CT F4GROUP(F4 ",\"strategy\":\"tensor_group\"", "")
+
+static void test_nvfp4(void **state)
+{
+	static const struct { const char *config; int32_t type; bool kv_f8; } good[] = {
+		{ MODELOPT(""), SR_NVFP4, false },
+		{ MODELOPT(",\"kv_cache_scheme\":{\"num_bits\":8,\"type\":\"float\",\"dynamic\":false}"), SR_NVFP4, true },
+		{ "\"quant_method\":\"modelopt_fp4\",\"quant_algo\":\"NVFP4\",\"group_size\":16", SR_NVFP4, false },
+		{ F4CT, SR_NVFP4_CT, false },
+		{ F4GROUP(F4, ",\"input_activations\":{" F4 ",\"dynamic\":\"local\"}"), SR_NVFP4_CT, false },
+	};
+	static const struct { const char *config; int32_t type; struct wrong w; int rc; const char *what; } bad[] = {
+		{ MODELOPT(""), SR_NVFP4, { "up_proj.weight_scale", "", 0, 0, 0, NULL }, -EINVAL, "up_proj.weight_scale is missing" },
+		{ MODELOPT(""), SR_NVFP4, { "up_proj.weight_scale_2", "", 0, 0, 0, NULL }, -EINVAL, "weight_scale_2 is missing" },
+		{ MODELOPT(""), SR_NVFP4, { "up_proj.weight_scale_2", NULL, 2, 0, 0, NULL }, -EINVAL, "is not one F32" },
+		{ MODELOPT(""), SR_NVFP4, { "up_proj.weight_scale", NULL, 64, 4, 0, NULL }, -EINVAL, "is not F8_E4M3 [64][2]" },
+		{ MODELOPT(""), SR_NVFP4, { "up_proj.weight", NULL, 64, 15, 0, NULL }, -ENOTSUP, "a multiple of 16 inputs" },
+		{ F4CT, SR_NVFP4_CT, { "up_proj.weight_packed", "I32", 0, 0, 0, NULL }, -ENOTSUP, "is of type I32; NVFP4 is" },
+		{ F4CT, SR_NVFP4_CT, { "up_proj.weight_global_scale", "", 0, 0, 0, NULL }, -EINVAL, "weight_global_scale is missing" },
+		{ F4GROUP("\"num_bits\":4,\"type\":\"float\",\"group_size\":32", ""), SR_NVFP4_CT, { 0 }, -ENOTSUP, "group_size 16" },
+		{ "\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8_AWQ\"", SR_NVFP4, { 0 }, -ENOTSUP, "quant_algo W4A8_AWQ" },
+		{ "\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"group_size\":32", SR_NVFP4, { 0 }, -ENOTSUP,
+		  "group_size is 32" },
+		{ MODELOPT(",\"kv_cache_quant_algo\":\"NVFP4\""), SR_NVFP4, { 0 }, -ENOTSUP, "this KV cache" },
+	};
+	const struct wrong nothing = { 0 };
+	struct model *md;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		const struct sr_tensor *t;
+
+		put_weights(good[i].type, good[i].type, &nothing);
+		if (opened(&md, good[i].config) != 0)
+			fail_msg("%s: %s", good[i].config, err);
+		t = &md->m.layer[0].down;
+		assert_true(t->type == good[i].type && t->n == 32 && t->k == 64 && md->kv_f8 == good[i].kv_f8);
+		assert_true(t->data.bytes == 32 * 64 / 2 && t->scale.bytes == 32 * 64 / 16 && t->zero.bytes == 4);
+		assert_true(strncmp(md->stored, "NVFP4 (7)", 9) == 0);
+		model_close(md);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		put_weights(bad[i].type, bad[i].type, &bad[i].w);
+		if (opened(&md, bad[i].config) != bad[i].rc || !strstr(err, bad[i].what))
+			fail_msg("%s: %s", bad[i].what, err);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good), cmocka_unit_test(test_act_order), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_good), cmocka_unit_test(test_nvfp4), cmocka_unit_test(test_act_order), cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_i8), cmocka_unit_test(test_f8_latent), cmocka_unit_test(test_fused),
 		cmocka_unit_test(test_f8),
 		cmocka_unit_test(test_settings), cmocka_unit_test(test_tensors), cmocka_unit_test(test_calls_that_fail),
