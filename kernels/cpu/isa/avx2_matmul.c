@@ -31,12 +31,13 @@ struct matmul_tile {
 /* What the first tile prefetches of the weights, in bytes ahead.  The machine's own prefetcher begins anew
  * at each 4 KiB. */
 #define AHEAD 1024
+#define AHEAD_4 2048               /* of four-bit quants */
 
-INLINE void fetch_ahead(const uint8_t *w, const size_t bytes)
+INLINE void fetch_ahead(const uint8_t *w, const size_t ahead, const size_t bytes)
 {
 	UNROLL
 	for (size_t i = 0; i < bytes; i += 64)
-		_mm_prefetch((const char *)w + AHEAD + i, _MM_HINT_T0);
+		_mm_prefetch((const char *)w + ahead + i, _MM_HINT_T0);
 }
 
 static inline __m256 sums_before(const struct matmul_tile *t, int r, int half)
@@ -83,30 +84,30 @@ INLINE __m256 scales(const uint8_t *unit, int i, int half)
 	return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)(unit + 32 * i + 16 * half)));
 }
 
-/* Integer sums of a group of four-bit quants. */
-INLINE void sum4(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first)
+/* Sums of words, two a lane, of a group of four-bit quants.  Both halves at a time: an activation is loaded for
+ * both, and eight sums of four rows leave room for what they need. */
+INLINE void sum4(const int rows, __m256i s[2][AVX2_ROWS], const uint8_t *quants, const struct lanes_group *x,
+                 int first)
 {
 	const __m256i nibble = _mm256_set1_epi8(15);
-	__m256i s[AVX2_ROWS];
 
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		s[r] = _mm256_setzero_si256();
+		s[0][r] = s[1][r] = _mm256_setzero_si256();
 	UNROLL
-	for (int j = 0; j < 4; j++) {
-		__m256i b = load256(quants + 64 * j);
-		__m256i low = _mm256_and_si256(b, nibble);
-		__m256i high = _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble);
+	for (int j = 0; j < 8; j++) {
+		__m256i a = load256(quants + 64 * (j % 4)), b = load256(quants + 64 * (j % 4) + 32);
 
+		a = _mm256_and_si256(j < 4 ? a : _mm256_srli_epi16(a, 4), nibble);
+		b = _mm256_and_si256(j < 4 ? b : _mm256_srli_epi16(b, 4), nibble);
 		UNROLL
 		for (int r = 0; r < rows; r++) {
-			s[r] = in_order(_mm256_add_epi16(s[r], _mm256_maddubs_epi16(low, four(x, first + r, j))));
-			s[r] = in_order(_mm256_add_epi16(s[r], _mm256_maddubs_epi16(high, four(x, first + r, j + 4))));
+			__m256i v = four(x, first + r, j);
+
+			s[0][r] = in_order(_mm256_add_epi16(s[0][r], _mm256_maddubs_epi16(a, v)));
+			s[1][r] = in_order(_mm256_add_epi16(s[1][r], _mm256_maddubs_epi16(b, v)));
 		}
 	}
-	UNROLL
-	for (int r = 0; r < rows; r++)
-		sum[r] = _mm256_madd_epi16(s[r], _mm256_set1_epi16(1));
 }
 
 /* Integer sums of lines j .. j + lines of quants up to 63, two at a time. */
@@ -172,19 +173,14 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 	const bool halves = lanes_halves(kind);
 	__m256i sum[AVX2_ROWS];
 
-	if (kind == LANES_4M || kind == LANES_4)
-		sum4(rows, sum, quants, x, first);
-	else if (kind == LANES_8 || kind == LANES_8HB)
+	if (kind == LANES_8 || kind == LANES_8HB)
 		sum8(rows, sum, quants, x, first, 0, halves ? 4 : 8);
 	else
 		sum6(rows, sum, quants, x, first, 0, halves ? 4 : 8);
 	UNROLL
-	for (int r = 0; r < rows; r++) {
-		if (kind == LANES_4)
-			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_sum[first + r]));
+	for (int r = 0; r < rows; r++)
 		if (kind == LANES_8H)
 			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_first[first + r]));
-	}
 	scale_add(rows, acc, sum, scales(unit, in_unit, half), x, first);
 	if (halves) {
 		if (kind == LANES_8HB)
@@ -209,7 +205,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 			acc[r] = _mm256_fmadd_ps(m1, _mm256_set1_ps(rest), acc[r]);
 		}
 	}
-	if (kind == LANES_4M || kind == LANES_8M) {
+	if (kind == LANES_8M) {
 		__m256 m = scales(unit, 1, half);
 
 		UNROLL
@@ -235,7 +231,7 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 				acc[h][r] = begin(t, r, half + h);
 		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per) {
 			if (fetch)
-				fetch_ahead(q, per * lanes_quants(kind));
+				fetch_ahead(q, AHEAD, per * lanes_quants(kind));
 			UNROLL
 			for (int i = 0; i < per; i++)
 				UNROLL
@@ -262,51 +258,90 @@ INLINE __m256 product(const uint8_t *d, __m128i by)
 	return _mm256_cvtph_ps(_mm256_cvtps_ph(v, 0));
 }
 
-/* Few rows by a block of Q4_K: its units would be read once, so they are not made. */
-INLINE void q4k_tile(const int rows, const struct matmul_tile *t)
+/* Scales and minima of both halves of group i of a unit; or, of a block of Q4_K as it is held, of group i of a
+ * piece. */
+INLINE void scales4(const enum lanes_kind kind, const bool held, const uint8_t *s, int i, __m256 d[2], __m256 m[2])
 {
-	const int wide = rows <= 2 ? 2 : 1; /* halves at a time */
+	__m128i scale, min;
 
-	for (int half = 0; half < 2; half += wide) {
-		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
-		const uint8_t *s = t->w, *q = t->w + (size_t)t->k / 256 * COMPACT_SCALES_4K;
-		const bool fetch = t->fetch && !half;
-		__m256 acc[2][AVX2_ROWS];
-
-		UNROLL
-		for (int h = 0; h < wide; h++)
-			UNROLL
-			for (int r = 0; r < rows; r++)
-				acc[h][r] = _mm256_setzero_ps();
-		for (int32_t g = 0; g < t->k / GROUP; g++, x++, q += 256) {
-			__m128i scale, min;
-
-			compact_scales_45(s, g % 8, &scale, &min);
-			if (fetch)
-				fetch_ahead(q, 256);
-			UNROLL
-			for (int h = 0; h < wide; h++) {
-				const int at = half + h;
-				__m128i a = at ? _mm_unpackhi_epi64(scale, scale) : scale;
-				__m128i b = at ? _mm_unpackhi_epi64(min, min) : min;
-				__m256 m = product(s + 32 + 16 * at, b);
-				__m256i sum[AVX2_ROWS];
-
-				sum4(rows, sum, q + 32 * at, x, t->first);
-				scale_add(rows, acc[h], sum, product(s + 16 * at, a), x, t->first);
-				UNROLL
-				for (int r = 0; r < rows; r++)
-					acc[h][r] = _mm256_fnmadd_ps(m, _mm256_set1_ps(x->scaled_sum[t->first + r]),
-					                             acc[h][r]);
-			}
-			s += g % 8 == 7 ? COMPACT_SCALES_4K : 0;
-		}
-		UNROLL
-		for (int h = 0; h < wide; h++)
-			UNROLL
-			for (int r = 0; r < rows; r++)
-				store(t, r, half + h, acc[h][r]);
+	if (held) {
+		compact_scales_45(s, i, &scale, &min);
+		d[0] = product(s, scale);
+		d[1] = product(s + 16, _mm_unpackhi_epi64(scale, scale));
+		m[0] = product(s + 32, min);
+		m[1] = product(s + 48, _mm_unpackhi_epi64(min, min));
+		return;
 	}
+	for (int h = 0; h < 2; h++) {
+		d[h] = scales(s, i, h);
+		m[h] = kind == LANES_4M ? scales(s, 1, h) : d[h];
+	}
+}
+
+/* A group of four-bit quants: the held ones' minima are taken away. */
+INLINE void add_group4(const int rows, const enum lanes_kind kind, const bool held, const uint8_t *s, int i,
+                       const uint8_t *quants, const struct lanes_group *x, int first, __m256 *acc)
+{
+	__m256i sum[2][AVX2_ROWS];
+	__m256 d[2], m[2];
+
+	sum4(rows, sum, quants, x, first);
+	scales4(kind, held, s, i, d, m);
+	UNROLL
+	for (int r = 0; r < rows; r++) {
+		const __m256i minus = _mm256_slli_epi32(_mm256_set1_epi32(x->minus_sum[first + r]), 3);
+		const __m256 by = _mm256_set1_ps(x->scaled_sum[first + r]);
+
+		UNROLL
+		for (int h = 0; h < 2; h++) {
+			__m256 a = acc[2 * r + h];
+
+			sum[h][r] = _mm256_madd_epi16(sum[h][r], _mm256_set1_epi16(1));
+			if (kind == LANES_4)
+				sum[h][r] = _mm256_add_epi32(sum[h][r], minus);
+			scale_add(1, &a, &sum[h][r], d[h], x, first + r);
+			if (held)
+				a = _mm256_fnmadd_ps(m[h], by, a);
+			else if (kind == LANES_4M)
+				a = _mm256_fmadd_ps(m[h], by, a);
+			acc[2 * r + h] = a;
+		}
+	}
+}
+
+/* Rows by a block of four-bit quants: units, or Q4_K as it is held, of which few rows make no units.  With more
+ * than two rows sums stay in memory, where they are needed once a group. */
+INLINE void tile4(const int rows, const enum lanes_kind kind, const bool held, const struct matmul_tile *t)
+{
+	const int per = held ? COMPACT_MOST : lanes_unit_groups(kind), first = t->first;
+	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+	const size_t s_step = t->units.scales_step, q_step = t->units.quants_step;
+	const uint8_t *s = t->units.scales, *q = t->units.quants;
+	const int32_t groups = t->k / GROUP;
+	const bool fetch = t->fetch;
+	__m256 sums[2 * AVX2_ROWS], *acc = sums;
+
+	if (rows > 2)
+		__asm__("" : "+r"(acc) : : "memory");
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		acc[i] = begin(t, i / 2, i % 2);
+	for (int32_t g = 0; g < groups; g += per, x += per, s += s_step, q += q_step) {
+		if (fetch && held)
+			fetch_ahead(s, AHEAD_4, COMPACT_SCALES_4K);
+		if (fetch && !held)
+			fetch_ahead(q, AHEAD_4, LANES_SCALES + per * lanes_quants(kind));
+		for (int i = 0; i < per; i++) {
+			if (fetch && held)
+				fetch_ahead(q + 256 * i, AHEAD_4, 256);
+			add_group4(rows, kind, held, s, i, q + 256 * i, x + i, first, acc);
+		}
+		if (rows > 2)
+			__asm__("" : "+r"(acc) : : "memory");
+	}
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		store(t, i / 2, i % 2, acc[i]);
 }
 
 /* ---- float weights -------------------------------------------------------------------------- */
@@ -345,7 +380,7 @@ INLINE void f32_tile(const int rows, const enum lanes_kind kind, const struct ma
 		__m256 a[2], b[2];
 
 		if (t->fetch)
-			fetch_ahead(w, line);
+			fetch_ahead(w, AHEAD, line);
 		two_inputs(kind, w, 0, &a[0], &b[0]);
 		two_inputs(kind, w, 1, &a[1], &b[1]);
 		UNROLL
@@ -401,23 +436,19 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 
 typedef void tile_fn(int32_t rows, const struct matmul_tile *t);
 
-#define TILE(name, f, kind)                                                          \
+#define TILE(name, f, ...)                                                           \
 	static __attribute__((noinline)) void name(int32_t rows, const struct matmul_tile *t) \
 	{                                                                             \
-		FOR_ROWS(rows, f, kind, t)                                            \
+		FOR_ROWS(rows, f, __VA_ARGS__, t)                                     \
 	}
-TILE(tile_4m, quant_tile, LANES_4M)
-TILE(tile_4, quant_tile, LANES_4)
+TILE(tile_4m, tile4, LANES_4M, false)
+TILE(tile_4, tile4, LANES_4, false)
+TILE(tile_q4k, tile4, LANES_4M, true)
 TILE(tile_8, quant_tile, LANES_8)
 TILE(tile_8m, quant_tile, LANES_8M)
 TILE(tile_8h, quant_tile, LANES_8H)
 TILE(tile_8hm, quant_tile, LANES_8HM)
 TILE(tile_8hb, quant_tile, LANES_8HB)
-
-static __attribute__((noinline)) void tile_q4k(int32_t rows, const struct matmul_tile *t)
-{
-	FOR_ROWS(rows, q4k_tile, t)
-}
 
 TILE(tile_f32, f32_tile, LANES_F32)
 TILE(tile_f16, f32_tile, LANES_F16)
@@ -498,6 +529,8 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 			b++;
 		} else if (type == SR_Q4_K && x->rows <= AVX2_ROWS) {
 			t.fetch = true;
+			t.units = (struct lanes_units){ t.w, t.w + (size_t)k / 256 * COMPACT_SCALES_4K,
+			                                COMPACT_SCALES_4K, 8 * 256, NULL };
 			all_rows(tile_q4k, &t, x, 0, y + 16 * b);
 		} else if (compact_groups(type)) {
 			by_pieces(type, f, &t, x, y + 16 * b);
