@@ -31,7 +31,7 @@
 
 #define LONGEST 8192
 #define SEQS    64
-#define BLOCKS  4096
+#define BLOCKS  1024
 #define PIECE   ((size_t)256 << 20) /* of weights that a thread reads to measure the memory's rate */
 
 static struct drive d;
@@ -187,7 +187,7 @@ static void decode(int seqs, int context, int steps)
 
 	if (seqs < 1 || seqs > SEQS || context < 1 || steps < 1 || context + steps > LONGEST ||
 	    room * seqs >= BLOCKS)
-		die("decode: up to 64 sequences, 8192 tokens each, 65536 in all");
+		die("decode: up to 64 sequences, 8192 tokens each, 16368 in all");
 	prompts(seqs, context, room);
 	begin = now();
 	for (int step = 0; step < steps; step++) {
