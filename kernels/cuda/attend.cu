@@ -80,8 +80,7 @@ struct rope_args {
 	unsigned char *kv;
 	bool f8;
 	float k_scale, v_scale;
-	size_t kv_half;
-	int32_t n_layers, layer;
+	size_t kv_half, stride, layer; /* elements: K of a block and head; a block; before the layer's in it */
 };
 
 /* The scale of an FP8 cache: stored element * scale = value. */
@@ -146,7 +145,7 @@ static __device__ void store_head(const struct rope_args &a, const struct batch_
 	const float *head, float by)
 {
 	int32_t block = a.table[(size_t)k.slot * (size_t)a.table_cap + (size_t)(k.position / BLOCK)];
-	size_t to = kv_at(a.kv_half, a.n_layers, a.n_kv_heads, block, a.layer, g) + (value ? a.kv_half : 0) +
+	size_t to = (size_t)block * a.stride + a.layer + (size_t)(2 * g + value) * a.kv_half +
 		(size_t)(k.position % BLOCK * a.head_dim);
 	float scale = value ? a.v_scale : a.k_scale;
 
@@ -231,6 +230,10 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	const struct kv_place at = d->kv.place[l < 0 ? 0 : l];
 	struct rope_args a = {};
 
+	if (kind->latent) {
+		rope_store_latent(d, l, kind, kn, eps, T);
+		return;
+	}
 	a.qkv = (bf16 *)d->act.place[P_QKV];
 	a.token = d->batch.list.token;
 	a.angle = d->act.angle[kind - m->kind];
@@ -255,9 +258,9 @@ void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct w
 	a.f8 = d->kv.f8;
 	a.k_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l < 0 ? 0 : l].v_scale);
-	a.kv_half = d->kv.half;
-	a.n_layers = d->kv.places;
-	a.layer = at.at;
+	a.kv_half = (size_t)BLOCK * (size_t)kind->head_dim;
+	a.stride = d->kv.stride;
+	a.layer = d->kv.layer[l < 0 ? 0 : l];
 	a.width = (a.n_heads + a.k_heads + a.v_heads + (kind->gate ? a.n_heads : 0)) * a.head_dim;
 	d->attend.q_width = a.width;
 	if (!d->fault.lost)
@@ -282,8 +285,7 @@ struct attend_args {
 	const int32_t *table;
 	int32_t table_cap;
 	const unsigned char *kv;
-	size_t kv_half;
-	int32_t n_layers, layer;
+	size_t kv_half, stride, layer; /* as rope_args' */
 	float scale, cap;            /* includes the scale of K */
 	float v_scale;               /* applied to the output */
 	const float *sink;           /* [n_heads], or NULL */
@@ -487,7 +489,7 @@ template <int E, bool F8> static __device__ void load_kv(unsigned char *key, uns
 		const unsigned char *from = a.kv;
 
 		if (there)
-			from += (kv_at(a.kv_half, a.n_layers, a.n_kv_heads, table[j / BLOCK], a.layer, g) +
+			from += ((size_t)table[j / BLOCK] * a.stride + a.layer + (size_t)(2 * g) * a.kv_half +
 				(size_t)(j % BLOCK * E)) * SIZE(F8) + (size_t)c;
 		cp_async_16(key + r * PITCH(E, F8) + c, from, there);
 		cp_async_16(value + r * PITCH(E, F8) + c, there ? from + a.kv_half * SIZE(F8) : from, there);
@@ -821,15 +823,27 @@ template <int E, bool F8> static bool allow(struct dev *d)
 	       cuda_ok(d, allow_shared(attend_run<E, F8, true>, run), "attend, runs");
 }
 
-bool attend_prepare(struct dev *d)
+bool attend_wide(const struct sr_attn *kind)
 {
-	if (!hopper_attend_prepare(d))
-		return false;
-#define ALLOW(W) if (d->m->kind[0].head_dim == W) \
+	return kind->latent || !attend_width(kind->head_dim) || kind->n_heads / kind->n_kv_heads > 16;
+}
+
+static bool allow_kind(struct dev *d, const struct sr_attn *kind)
+{
+#define ALLOW(W) if (kind->head_dim == W) \
 	return d->kv.f8 ? allow<W, true>(d) : allow<W, false>(d);
 	EACH_WIDTH(ALLOW)
 #undef ALLOW
 	return false;
+}
+
+bool attend_prepare(struct dev *d)
+{
+	bool all = hopper_attend_prepare(d) && wide_prepare(d);
+
+	for (int32_t i = 0; i < d->m->n_kinds && all; i++)
+		all = attend_wide(&d->m->kind[i]) || allow_kind(d, &d->m->kind[i]);
+	return all;
 }
 
 template <int E, bool F8, bool CAP> static void attend_as(struct dev *d, const struct attend_args &a)
@@ -863,6 +877,10 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	struct attend_args a = {};
 
 	(void)T;
+	if (attend_wide(kind)) {
+		attend_by_wide(d, l, kind, sinks ? sinks->vec : NULL);
+		return;
+	}
 	a.qkv = (const bf16 *)d->act.place[P_QKV];
 	a.width = d->attend.q_width;
 	a.out = (bf16 *)d->act.place[P_A];
@@ -879,9 +897,9 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.table = d->slots.table + at.group * d->slots.group_cap;
 	a.table_cap = d->slots.table_cap;
 	a.kv = d->kv.base;
-	a.kv_half = d->kv.half;
-	a.n_layers = d->kv.places;
-	a.layer = at.at;
+	a.kv_half = (size_t)BLOCK * (size_t)kind->head_dim;
+	a.stride = d->kv.stride;
+	a.layer = d->kv.layer[l];
 	a.scale = kind->scale * scale_or_1(d, m->layer[l].k_scale);
 	a.v_scale = scale_or_1(d, m->layer[l].v_scale);
 	a.cap = kind->cap;

@@ -14,14 +14,15 @@
 struct kv_pool {
 	unsigned char *base;
 	bool f8;                     /* e4m3; false: bf16 */
-	size_t half;                 /* elements of K of one block and head */
+	size_t stride;               /* elements of a block, of all layers of a group */
+	const size_t *layer;         /* [n_layers] elements before a layer's in a block, on the host */
 	size_t block;                /* bytes, over all layers of a group */
 	const struct kv_place *place; /* [n_layers], on the host */
 	int32_t places;              /* of layers in a block */
 	int64_t rows;                /* rows of one head's width: of all blocks, K and V */
 };
 
-/* n_layers: places of layers in a block; layer: one of them. */
+/* Where layers are all alike, as hopper_attend.cu has them.  n_layers: places in a block; layer: one of them. */
 static inline __host__ __device__ size_t kv_at(size_t half, int32_t n_layers, int32_t n_kv_heads,
 	int32_t block, int layer, int g)
 {
@@ -55,6 +56,13 @@ void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *
 	float, int);
 void attend(struct dev *, int, const struct sr_attn *, const struct weight *sinks, int);
 int32_t attend_run_rows(const struct dev *d); /* (token, query head) pairs of a run at most */
+#define WIDE_KEYS   576              /* elements of a key, and of a value, at most (wide.cu) */
+#define WIDE_VALUES 512
+bool attend_wide(const struct sr_attn *kind); /* true: wide.cu attends to layers of this kind */
+void attend_by_wide(struct dev *d, int l, const struct sr_attn *kind, const float *sink);
+void rope_store_latent(struct dev *d, int l, const struct sr_attn *kind, const struct weight *kn, float eps, int T);
+bool wide_prepare(struct dev *d);
+int wide_check(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen); /* 0, or -ENOTSUP */
 bool attend_width(int32_t E);        /* true: a kernel exists for heads of width E */
 bool attend_prepare(struct dev *d);  /* raises the limits of shared memory; once, at open */
 

@@ -44,8 +44,7 @@ struct sr_backend {
 	struct sr_limits lim;
 	struct net net;
 	struct flight flight[FLIGHTS];
-	float    freq[SR_KINDS][128]; /* of rope; kept until the copy to the device is done; a head is at most
-	                                256 wide */
+	float    freq[SR_KINDS][WIDE_KEYS / 2]; /* of rope; kept until the copy to the device is done */
 	int32_t null_block;          /* kept until its copy is done */
 	uint32_t looks;
 	cudaStream_t waiting;        /* waits for the end of batches that are armed */
@@ -299,21 +298,15 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
 {
-	const int32_t H = m->kind[0].n_heads, G = m->kind[0].n_kv_heads, E = m->kind[0].head_dim;
-
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
 	if (lim->drafts)
 		return refuse(-ENOTSUP, err, errlen, "--speculative-config: the CUDA back end checks no guesses yet; "
 			"--device cpu does");
-	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_BIDIRECTIONAL | SR_HAS_LATENT |
-	    SR_HAS_WIDTHS | SR_HAS_BESIDE | SR_HAS_INPUTS | SR_HAS_OUT_SCALE), "the CUDA back end", err, errlen))
+	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
+	    wide_check(m, lim, err, errlen))
 		return -ENOTSUP;
-	if (m->n_layers < 1 || G < 1 || H < 1 || H % G || H / G > 16 || !attend_width(E))
-		return refuse(-ENOTSUP, err, errlen,
-			"%d query heads, %d KV heads of width %d: the width must be 16, 32, 64, "
-			"96, 128 or 256, and 1 to 16 query heads share a KV head", H, G, E);
 	if (experts_check(m, err, errlen) || recur_check(m, err, errlen))
 		return -ENOTSUP;
 	if (m->embed.index.bytes)
@@ -340,7 +333,7 @@ static void get(struct dev *, enum place, float *, int);
 
 /* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
-	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, NULL, NULL, NULL, NULL, NULL, NULL, NULL, attend,
+	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, norm, sum, scale, inputs, input_mul, weigh, heads, attend,
 	attend_gate, recur, act_mul, pick_norm,
 	sample, NULL,
 	put, get,
@@ -403,9 +396,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		e = find_device(&b->d, err, errlen);
 	if (e)
 		return e;
-	b->d.kv.half = (size_t)BLOCK * (size_t)m->kind[0].head_dim;
 	b->d.kv.f8 = lim->kv_type == SR_KV_F8;
 	b->d.deterministic = lim->deterministic;
+	for (int32_t i = 0; i < m->n_kinds; i++)
+		b->d.uneven |= attend_wide(&m->kind[i]) || !sr_same_heads(&m->kind[i], &m->kind[0]);
 	b->d.batch.null_slot = lim->slots;
 	b->null_block = lim->n_blocks;
 	for (struct flight &f : b->flight)
@@ -414,8 +408,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->d.kv.places = shape_groups(NULL, m, lim);
 	if (b->d.kv.places < 0)
 		return refuse(b->d.kv.places, err, errlen, "the groups of layers are not those of this model");
-	b->kv_block = (size_t)b->d.kv.places * (size_t)b->m.kind[0].n_kv_heads * 2 * b->d.kv.half *
-		(b->d.kv.f8 ? 1 : sizeof(bf16));
+	b->d.kv.stride = (size_t)shape_kv_most(&b->m, lim) * BLOCK;
+	b->kv_block = b->d.kv.stride * (b->d.kv.f8 ? 1 : sizeof(bf16));
 	b->d.kv.block = b->kv_block;
 	b->d.draw.guided = lim->masks > 0;
 	return net_load(&cuda_ops, &b->d, NULL, &b->m, err, errlen);
@@ -621,6 +615,7 @@ static void close_backend(struct sr_backend *b)
 	free(d->batch.last_cmd);
 	free((void *)b->m.layer);
 	free((void *)b->d.kv.place);
+	free((void *)b->d.kv.layer);
 	free(b);
 }
 
@@ -630,11 +625,28 @@ static int device_error(const struct sr_backend *b, char *err, size_t errlen)
 		b->d.gpu.number, b->d.fault.why);
 }
 
+/* Layers of a group lie one after another in its blocks. */
+static void lay_layers(size_t *layer, const struct kv_place *place, const struct sr_model *m)
+{
+	size_t upto[SR_GROUPS_MAX] = {};
+
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		const struct sr_attn *kind = kind_of(m, l);
+
+		layer[l] = m->layer[l].kv_back ? layer[kv_of(m, l)] : 0;
+		if (place[l].group < 0 || m->layer[l].kv_back)
+			continue;
+		layer[l] = upto[place[l].group];
+		upto[place[l].group] += (size_t)kind->n_kv_heads * (size_t)shape_kv(kind) * BLOCK;
+	}
+}
+
 static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
                         const struct sr_limits *lim, char *err, size_t errlen)
 {
 	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
 	struct kv_place *place;
+	size_t *layer;
 	int64_t weights;
 	int e = 0;
 
@@ -651,11 +663,14 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 	b->d.batch.last_cmd = (struct last_cmd *)calloc((size_t)lim->slots + 1, sizeof(*b->d.batch.last_cmd));
 	place = (struct kv_place *)malloc((size_t)m->n_layers * sizeof(*place));
 	b->d.kv.place = place;
-	if (!b->d.batch.last_cmd || !place)
+	layer = (size_t *)malloc((size_t)m->n_layers * sizeof(*layer));
+	b->d.kv.layer = layer;
+	if (!b->d.batch.last_cmd || !place || !layer)
 		e = refuse(-ENOMEM, err, errlen, "no memory for a table of %d layers and %d slots", m->n_layers,
 			lim->slots);
 	if (!e) {
 		shape_groups(place, m, lim);
+		lay_layers(layer, place, &b->m);
 		if (!take_memory(b, (size_t)weights) || !send_frequencies(b))
 			e = device_error(b, err, errlen);
 	}

@@ -250,15 +250,15 @@ struct check_attend {
 	const unsigned char *kv;
 	const int32_t *table;
 	const float *sink;
-	size_t kv_half;
-	int32_t first, width, n_heads, heads, n_kv_heads, E, places, place, window, chunk;
+	size_t kv_half, stride, layer;
+	int32_t first, width, n_heads, heads, n_kv_heads, E, window, chunk;
 	bool f8;
 	float scale, cap, v_scale;
 };
 
 static __device__ float kv_value(const check_attend &a, int32_t j, int g, bool value, int e)
 {
-	size_t at = kv_at(a.kv_half, a.places, a.n_kv_heads, a.table[j / BLOCK], a.place, g) + (value ? a.kv_half : 0) +
+	size_t at = (size_t)a.table[j / BLOCK] * a.stride + a.layer + (size_t)(2 * g + value) * a.kv_half +
 		(size_t)(j % BLOCK * a.E + e);
 	uint32_t even, odd;
 
@@ -334,9 +334,10 @@ static float off_attend(struct dev *d, const struct attend_check *c, int pieces,
 	struct compared *all = (struct compared *)malloc((size_t)n * sizeof(*all));
 	bool f8 = d->kv.f8;
 	struct check_attend a = { (const bf16 *)d->act.place[P_QKV], (const bf16 *)d->act.place[P_A], d->kv.base,
-		d->slots.table + at.group * d->slots.group_cap, c->sinks ? c->sinks->vec : NULL, d->kv.half, first,
+		d->slots.table + at.group * d->slots.group_cap, c->sinks ? c->sinks->vec : NULL,
+		(size_t)BLOCK * (size_t)c->kind->head_dim, d->kv.stride, d->kv.layer[c->l], first,
 		d->attend.q_width, n_heads, n_heads / c->kind->n_kv_heads, c->kind->n_kv_heads, c->kind->head_dim,
-		d->kv.places, at.at, c->kind->window, c->kind->chunk, f8,
+		c->kind->window, c->kind->chunk, f8,
 		c->kind->scale * (f8 && y->k_scale > 0 ? y->k_scale : 1), c->kind->cap,
 		f8 && y->v_scale > 0 ? y->v_scale : 1 };
 	int32_t size = (c->positions / 3 + BLOCK - 1) / BLOCK * BLOCK;

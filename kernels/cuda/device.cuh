@@ -4,11 +4,12 @@
  *	step.cu      the first and the last kernel of a batch: makes lists of rows, executes commands
  *	graph.cu     steps of single tokens as graphs, captured by open()
  *	weights.cu   weights from files to the device; pack.cu converts them to the stored form
- *	rows.cu      embed, norms, activation: a block per row
+ *	rows.cu      embed, norms, activation, inputs of layers: a block per row
  *	matmul.cu    products, on tensor cores: which kernel does which (dense_few_rows.cu, packed_few_rows.cu,
  *	             packed_many_rows.cu, hopper_many_rows.cu; lt.cu by cuBLASLt, if that is installed)
  *	route.cu     which experts a token goes to; grouped.cu: products by expert
- *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a)
+ *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a;
+ *	             wide.cu: of other widths, and of latent keys)
  *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token
  *	ranks/       several GPUs with one model: what each gets from the others
@@ -25,10 +26,11 @@
  *          launched, and poll() returns -EIO.
  * Memory   open() allocates all of it, as plan() counted.
  *
- * Types    X, Z, SCORES, OUT, LOGITS f32; Y, QKV, A, GU, ACT bf16; weights bf16 or packed (packed.cuh), vectors and
+ * Types    X, Z, SCORES, OUT, SIDE, LOGITS f32; the other places bf16; weights bf16 or packed (packed.cuh), vectors and
  *          biases f32.
  * KV       [block][places][n_kv_heads][K, V][BLOCK][head_dim] bf16, or e4m3 with the layer's k_scale and
- *          v_scale; the K (or V) of one head in a block is contiguous.  A layer has a place in the blocks of its
+ *          v_scale; the K (or V) of one head in a block is contiguous.  Latent keys have no V.  Layers of other
+ *          heads take other room (kv_pool.layer).  A layer has a place in the blocks of its
  *          group (kv_pool.place), and each group a part of a slot's table.
  */
 #ifndef CUDA_DEVICE_CUH
@@ -50,6 +52,11 @@ void embed(struct dev *, const struct weight *, float, int);
 void add_norm(struct dev *, int, const struct weight *, const struct weight *, enum sr_norm, float, float, int);
 void pick_norm(struct dev *, const struct weight *, enum sr_norm, float, int, int);
 void act_mul(struct dev *, enum sr_ffn, enum sr_act, float, int, int);
+void norm(struct dev *, enum place, const struct weight *, float, int);
+void sum(struct dev *, enum place, enum place, int);
+void scale(struct dev *, const struct weight *, int);
+void inputs(struct dev *, const struct weight *, const struct weight *, int, float, int);
+void input_mul(struct dev *, int, enum sr_act, int, int);
 
 /* Layers with a state, and the gate of attention (recur.cu). */
 void recur(struct dev *, int, const struct sr_delta *, const struct recur_weights *, float, int);
@@ -96,6 +103,7 @@ struct dev {
 	struct rank_shape shape;     /* with the elements of a row of each place */
 	cudaStream_t stream;
 	uint32_t without;            /* bits of enum special */
+	bool uneven;                 /* kinds of attention differ in heads or widths, or wide.cu attends to one */
 	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */
 	struct gpu gpu;
 	struct fault fault;
@@ -130,7 +138,7 @@ static inline bool uses_x8(const struct dev *d)
 /* True if a single token is attended to as a run of one. */
 static inline bool runs_only(const struct dev *d)
 {
-	return d->deterministic || !has(d, SPECIAL_ATTEND_ONE);
+	return d->deterministic || d->uneven || !has(d, SPECIAL_ATTEND_ONE);
 }
 
 /* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Beside packed weights the kernels of
@@ -151,7 +159,7 @@ static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 
 static inline bool is_f32(enum place p)
 {
-	return p == P_X || p == P_Z || p == P_SCORES || p == P_OUT || p == P_LOGITS;
+	return p == P_X || p == P_Z || p == P_SCORES || p == P_OUT || p == P_SIDE || p == P_LOGITS;
 }
 
 #endif

@@ -42,6 +42,8 @@ struct grouped_args {
 	const int32_t *pair;
 	const struct expert_tile *tile;
 	int32_t N, K, per;
+	int32_t x_step, y_step;              /* elements from row to row */
+	int32_t heads, T;                    /* matrices for heads, not experts: all T tokens by each; else 0 */
 };
 
 static __device__ bf16 *place(bf16 *rows, int r, int piece)
@@ -58,7 +60,7 @@ template <class S> static __device__ void load_x(bf16 *to, const grouped_args &a
 		bool there = pair[r] >= 0 && k + piece * 8 < a.K;
 
 		cp_async_16(place(to, r, piece),
-			there ? a.x + (size_t)(pair[r] / a.per) * (size_t)a.K + (size_t)(k + piece * 8) : a.x, there);
+			there ? a.x + (size_t)(pair[r] / a.per) * (size_t)a.x_step + (size_t)(k + piece * 8) : a.x, there);
 	}
 }
 
@@ -227,9 +229,19 @@ template <class S> static __device__ void put(const float (&sum)[S::M][S::N][4],
 				int32_t p = pair[row + 16 * m + j / 2 * 8], c = col + 8 * n + j % 2;
 
 				if (p >= 0 && c < a.N)
-					put_one(a.y, a.f32, (size_t)p * (size_t)a.N + (size_t)c, sum[m][n][j] +
+					put_one(a.y, a.f32, (size_t)p * (size_t)a.y_step + (size_t)c, sum[m][n][j] +
 						(a.bias ? a.bias[(size_t)expert * (size_t)a.N + (size_t)c] : 0));
 			}
+}
+
+/* Of heads: tile i has tokens of head i % heads, whose pairs are t * heads + head. */
+template <class S> static __device__ struct expert_tile tile_of(const grouped_args &a)
+{
+	int32_t first = (int32_t)blockIdx.y / (a.heads ? a.heads : 1) * S::ROWS, left = a.T - first;
+
+	if (!a.heads)
+		return a.tile[blockIdx.y];
+	return (struct expert_tile){ (int32_t)blockIdx.y % a.heads, first, left < S::ROWS ? left : S::ROWS };
 }
 
 /* grid: tiles of outputs, tiles of pairs */
@@ -238,14 +250,14 @@ template <class S> static __global__ void __launch_bounds__(S::THREADS) grouped_
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	struct expert_tile k = a.tile[blockIdx.y];
+	struct expert_tile k = tile_of<S>(a);
 	int32_t *pair = (int32_t *)(shared + S::RING), stages = (a.K + DEPTH - 1) / DEPTH;
 	float sum[S::M][S::N][4] = {};
 
 	if (!k.n)
 		return;
 	for (int r = (int)threadIdx.x; r < S::ROWS; r += S::THREADS)
-		pair[r] = r < k.n ? a.pair[k.first + r] : -1;
+		pair[r] = r >= k.n ? -1 : a.heads ? (k.first + r) * a.heads + k.expert : a.pair[k.first + r];
 	__syncthreads(); /* all threads gather by it */
 	for (int32_t s = 0; s < S::STAGES - 1; s++) {
 		if (s < stages)
@@ -308,7 +320,7 @@ void experts_multiply(struct dev *d, enum place y, enum place x, const struct we
 	bool by_token = x == P_Y && !c->before;
 	struct grouped_args a = { d->act.place[y], is_f32(y),
 		(const bf16 *)d->act.place[x == P_Y && c->before ? P_OUT : x], w->mat, w->packed, w->bias,
-		d->routing.pair, d->routing.tile, w->n, w->k, by_token ? c->top : 1 };
+		d->routing.pair, d->routing.tile, w->n, w->k, by_token ? c->top : 1, w->k, w->n, 0, 0 };
 	int32_t tiles = expert_tiles(T, c->n, c->top);
 
 	if (d->fault.lost)
@@ -317,4 +329,18 @@ void experts_multiply(struct dev *d, enum place y, enum place x, const struct we
 		pick<64>(d, a, w->held, tiles);
 	else
 		pick<16>(d, a, w->held, tiles);
+}
+
+/* Rows of x and y are laid end to end, so that pair t * H + h begins at its step. */
+void heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T)
+{
+	struct grouped_args a = { d->act.place[y], is_f32(y), (const bf16 *)d->act.place[x], w->mat, w->packed, w->bias,
+		NULL, NULL, w->n, w->k, 1, x_step, y_step, w->count, T };
+
+	if (d->fault.lost)
+		return;
+	if (T > 16)
+		pick<64>(d, a, w->held, (T + 63) / 64 * w->count);
+	else
+		pick<16>(d, a, w->held, w->count);
 }

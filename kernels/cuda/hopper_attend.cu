@@ -426,7 +426,7 @@ bool hopper_attends(const struct dev *d)
 {
 	int32_t E = d->m->kind[0].head_dim;
 
-	return can_hopper(d->gpu.capability) && has(d, SPECIAL_HOPPER_ATTEND) && !d->deterministic && !d->kv.f8 &&
+	return can_hopper(d->gpu.capability) && !d->uneven && has(d, SPECIAL_HOPPER_ATTEND) && !d->deterministic && !d->kv.f8 &&
 	       (E == 64 || E == 128);
 }
 

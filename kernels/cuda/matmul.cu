@@ -117,7 +117,11 @@ static __global__ void __launch_bounds__(THREADS) matmul_kernel(void *y, bool f3
 
 bool matmul_prepare(struct dev *d)
 {
-	return (!d->m->experts.n || experts_prepare(d)) && dense_few_rows_prepare(d) && packed_few_rows_prepare(d) && packed_many_rows_prepare(d) &&
+	bool latent = false;
+
+	for (int32_t i = 0; i < d->m->n_kinds; i++)
+		latent |= d->m->kind[i].latent > 0;
+	return ((!d->m->experts.n && !latent) || experts_prepare(d)) && dense_few_rows_prepare(d) && packed_few_rows_prepare(d) && packed_many_rows_prepare(d) &&
 	       hopper_many_rows_prepare(d) &&
 	       cuda_ok(d, allow_shared(matmul_kernel, SHARED_BYTES), "matmul, many rows");
 }
@@ -182,7 +186,7 @@ static enum road road(const struct dev *d, const struct weight *w, int T)
 
 void matmul(struct dev *d, enum place y, enum place x, const struct weight *w, int T)
 {
-	const bf16 *from = (const bf16 *)d->act.place[x];
+	const bf16 *from = (const bf16 *)d->act.place[x == P_LATENT ? P_Y : x]; /* where norm() puts it */
 	void *to = d->act.place[y];
 	bool made = d->product.made_for == w;
 

@@ -124,6 +124,11 @@ void experts_score(struct dev *d, const struct weight *router, int T);
 void route(struct dev *d, const struct sr_experts *, const struct weight *choice_bias, int T);
 void combine(struct dev *d, const struct sr_experts *, int shared, const struct weight *mix, int T);
 
+void weigh(struct dev *d, const struct weight *w, int T);
+
+/* A matrix for each head of latent keys, with count of them (grouped.cu). */
+void heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T);
+
 /* From Y to GU by token, from ACT to OUT by pair. */
 void experts_multiply(struct dev *d, enum place y, enum place x, const struct weight *w, int T);
 

@@ -100,10 +100,12 @@ static void measure(struct dev *d, const struct net *n, const struct sr_limits *
 static void layer_sizes(struct roof *r, const struct net_layer *y, int32_t top)
 {
 	struct weight *const all[] = { y->norm1, y->qkv, y->qn, y->kn, y->sinks, y->o, y->post1, y->norm2, y->gu,
-		y->down, y->post2, y->router, y->expert_gu, y->expert_down };
+		y->down, y->post2, y->router, y->expert_gu, y->expert_down, y->latent, y->q, y->k_b, y->v_b, y->in_down,
+		y->in_up };
 
 	for (const struct weight *w : all) {
-		double share = w && w->count > 1 ? (double)top / w->count : 1;
+		bool by_head = w && (w == y->k_b || w == y->v_b);
+		double share = w && w->count > 1 && !by_head ? (double)top / w->count : 1;
 
 		if (!w)
 			continue;
@@ -118,7 +120,12 @@ static void sizes(struct roof *r, const struct net *n)
 	const struct sr_model *m = n->m;
 
 	for (int32_t l = 0; l < m->n_layers; l++) {
+		const struct sr_attn *kind = kind_of(m, l);
+
 		layer_sizes(r, &n->layer[l], m->experts.top);
+		r->position += (double)kind->n_kv_heads * shape_kv(kind) / m->n_layers;
+		r->attend_macs += (double)kind->n_heads * (kind->head_dim + (kind->latent ? kind->latent : kind->head_dim)) /
+			m->n_layers;
 		if (kind_of(m, l)->window > 0) {
 			r->windows++;
 			r->window = kind_of(m, l)->window > r->window ? kind_of(m, l)->window : r->window;
@@ -167,8 +174,7 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 {
 	const struct roof *r = &d->roof;
 	const struct sr_model *m = d->m;
-	const struct sr_attn *kind = &m->kind[0];    /* all kinds have its sizes: shape_of() */
-	double position = 2.0 * kind->n_kv_heads * kind->head_dim * (d->kv.f8 ? 1 : sizeof(bf16));
+	double position = r->position * (d->kv.f8 ? 1 : sizeof(bf16));
 	double full = m->n_layers - r->windows, macs, bytes;
 	double seen = 0, read = 0;           /* positions in all layers: seen counts them per token, read once
 	                                        per row */
@@ -181,7 +187,7 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 		read += full * last + r->windows * (last < windowed ? last : windowed);
 	}
 	macs = d->batch.step.n_tokens * r->token_macs + d->batch.step.n_picks * r->head_macs
-		+ 2 * seen * kind->n_heads * kind->head_dim;
+		+ seen * r->attend_macs;
 	bytes = (b->n_rows ? r->layer_bytes : 0) + (d->batch.step.n_picks ? r->head_bytes : 0) + read * position;
 	b->int8_ops = 0;
 	b->float_ops = (uint64_t)(2 * macs);

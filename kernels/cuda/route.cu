@@ -418,6 +418,25 @@ void route(struct dev *d, const struct sr_experts *c, const struct weight *choic
 			"weigh what experts read");
 }
 
+static __global__ void weigh_experts_kernel(struct routing r, const float *w, int32_t pairs)
+{
+	let_next_start();
+	wait_for_previous();
+	int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
+
+	if (i < pairs && r.id[i] >= 0)
+		r.weight[i] *= w[r.id[i]];
+}
+
+void weigh(struct dev *d, const struct weight *w, int T)
+{
+	int32_t pairs = T * d->m->experts.top;
+
+	if (!d->fault.lost)
+		cuda_ok(d, start(weigh_experts_kernel, (unsigned)(pairs + 127) / 128, 128, 0, d->stream, d->routing, w->vec,
+			pairs), "weigh experts");
+}
+
 void combine(struct dev *d, const struct sr_experts *c, int shared, const struct weight *mix, int T)
 {
 	struct combine_args a = { d->routing, c->top, own_columns(&d->ranks, d->m->d_model), d->m->d_model, (float *)d->act.place[P_Z],

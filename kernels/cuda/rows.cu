@@ -132,6 +132,69 @@ template <int HOW> static __global__ void pick_norm_kernel(const float *x, const
 		y + (size_t)blockIdx.x * (size_t)D, (float *)shared);
 }
 
+/* ---- rows of other places ----------------------------------------------------------------------------- */
+
+/* The first n elements of rows of f32, in place. */
+static __global__ void norm_f32_kernel(float *x, int32_t width, const float *w, int32_t n, float eps)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	struct norm pre = { w, NULL, eps };
+
+	x += (size_t)blockIdx.x * (size_t)width;
+	struct norm_of_row r = measure_row<SR_RMS>(x, n, eps, (float *)shared); /* its barriers: all have read x */
+
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+		x[i] = normed<SR_RMS>(x[i], r, pre, i);
+}
+
+/* Of bf16, into rows of n. */
+static __global__ void norm_bf16_kernel(const bf16 *x, int32_t width, const float *w, int32_t n, float eps, bf16 *to)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	float sum = 0, by;
+
+	x += (size_t)blockIdx.x * (size_t)width;
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+		sum += f32_of(x[i]) * f32_of(x[i]);
+	by = 1 / sqrtf(block_sum(sum, (float *)shared) / (float)n + eps);
+	for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
+		to[(size_t)blockIdx.x * (size_t)n + (size_t)i] = bf16_of(f32_of(x[i]) * by * w[i]);
+}
+
+/* y = y * by + x; x NULL: 0.  by NULL: 1. */
+static __global__ void sum_kernel(float *y, const float *x, const float *by, int32_t D)
+{
+	let_next_start();
+	wait_for_previous();
+	size_t at = (size_t)blockIdx.x * (size_t)D;
+
+	for (size_t i = at + threadIdx.x; i < at + (size_t)D; i += THREADS)
+		y[i] = y[i] * (by ? *by : 1) + (x ? x[i] : 0);
+}
+
+/* grid: tokens, layers */
+static __global__ void inputs_kernel(bf16 *x, struct table table, const float *w, const struct batch_token *token,
+	const struct slot *slot, int32_t width, int32_t D, float eps)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	struct batch_token k = token[blockIdx.x];
+	int32_t id = k.id == SR_LAST ? slot[k.slot].last : k.id, first = (int32_t)blockIdx.y * width;
+	float down = 1 / sqrtf((float)D), up = sqrtf((float)width), sum = 0, by;
+
+	x += (size_t)blockIdx.x * gridDim.y * (size_t)width + (size_t)first;
+	for (int32_t i = (int32_t)threadIdx.x; i < width; i += THREADS)
+		sum += f32_of(x[i]) * down * (f32_of(x[i]) * down);
+	by = down / sqrtf(block_sum(sum, (float *)shared) / (float)width + eps);
+	for (int32_t i = (int32_t)threadIdx.x; i < width; i += THREADS)
+		x[i] = bf16_of((f32_of(x[i]) * by * w[i] + up * table_at(table, id, first + i)) * sqrtf(0.5f));
+}
+
 /* ---- activations ------------------------------------------------------------------------------------ */
 
 struct act_args {
@@ -155,6 +218,17 @@ static __device__ float act_of(int act, float x)
 		return x > 0 ? x * x : 0;
 	}
 	return x / (1 + __expf(-1.702f * x));    /* SR_OAI */
+}
+
+static __global__ void input_mul_kernel(const bf16 *gu, const bf16 *in, int32_t in_width, int act, int32_t width,
+	bf16 *out)
+{
+	let_next_start();
+	wait_for_previous();
+	for (int32_t i = (int32_t)threadIdx.x; i < width; i += THREADS)
+		out[(size_t)blockIdx.x * (size_t)width + (size_t)i] = bf16_of(
+			act_of(act, f32_of(gu[(size_t)blockIdx.x * (size_t)width + (size_t)i])) *
+			f32_of(in[(size_t)blockIdx.x * (size_t)in_width + (size_t)i]));
 }
 
 /* Output i of this block's row. */
@@ -268,4 +342,52 @@ void act_mul(struct dev *d, enum sr_ffn ffn, enum sr_act act, float limit, int F
 	else if (!d->fault.lost)
 		cuda_ok(d, start(act_mul_kernel, dim3((unsigned)T, (unsigned)(F + 1023) / 1024), THREADS, 0,
 			d->stream, a, next ? next->order : NULL, (bf16 *)d->act.place[P_ACT]), "act_mul");
+}
+
+/* Of LATENT into Y, where the product that reads it finds rows of its own width. */
+void norm(struct dev *d, enum place p, const struct weight *w, float eps, int T)
+{
+	int32_t width = d->shape.width[p];
+
+	if (d->fault.lost)
+		return;
+	if (is_f32(p))
+		cuda_ok(d, start(norm_f32_kernel, T, THREADS, SCRATCH, d->stream, (float *)d->act.place[p], width, w->vec, w->k,
+			eps), "norm");
+	else
+		cuda_ok(d, start(norm_bf16_kernel, T, THREADS, SCRATCH, d->stream, (const bf16 *)d->act.place[p], width, w->vec,
+			w->k, eps, (bf16 *)d->act.place[P_Y]), "norm");
+}
+
+void sum(struct dev *d, enum place y, enum place x, int T)
+{
+	if (!d->fault.lost)
+		cuda_ok(d, start(sum_kernel, T, THREADS, 0, d->stream, (float *)d->act.place[y], (const float *)d->act.place[x],
+			(const float *)NULL, d->m->d_model), "sum");
+}
+
+void scale(struct dev *d, const struct weight *w, int T)
+{
+	if (!d->fault.lost)
+		cuda_ok(d, start(sum_kernel, T, THREADS, 0, d->stream, (float *)d->act.place[P_X], (const float *)NULL, w->vec,
+			d->m->d_model), "scale");
+}
+
+void inputs(struct dev *d, const struct weight *table, const struct weight *w, int width, float eps, int T)
+{
+	struct table t = { table->held, table->mat, table->packed };
+
+	t.packed.K = table->k;
+	if (!d->fault.lost)
+		cuda_ok(d, start(inputs_kernel, dim3((unsigned)T, (unsigned)d->m->n_layers), THREADS, SCRATCH, d->stream,
+			(bf16 *)d->act.place[P_INPUTS], t, w->vec, d->batch.list.token, d->slots.slot, width, d->m->d_model,
+			eps), "inputs of layers");
+}
+
+void input_mul(struct dev *d, int l, enum sr_act act, int width, int T)
+{
+	if (!d->fault.lost)
+		cuda_ok(d, start(input_mul_kernel, T, THREADS, 0, d->stream, (const bf16 *)d->act.place[P_GU],
+			(const bf16 *)d->act.place[P_INPUTS] + (size_t)l * (size_t)width, d->m->n_layers * width, (int)act,
+			width, (bf16 *)d->act.place[P_ACT]), "input of a layer");
 }

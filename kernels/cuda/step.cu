@@ -38,11 +38,22 @@ int32_t most_pieces(const struct dev *d, int32_t singles)
 	return singles + full_pieces(d);
 }
 
+/* Tokens of which no kind of attention has more than so many rows; at least 1, which wide.cu does in parts. */
+static int32_t tokens_of(const struct dev *d, int32_t rows)
+{
+	int32_t least = rows;
+
+	for (int32_t i = 0; i < d->m->n_kinds || i == 0; i++) {
+		int32_t n = rows / (d->m->kind[i].n_heads / d->m->kind[i].n_kv_heads);
+
+		least = n < least ? n : least;
+	}
+	return least > 1 ? least : 1;
+}
+
 int32_t run_tokens(const struct dev *d)
 {
-	int32_t heads = d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads;
-
-	return (hopper_attends(d) ? hopper_attend_rows() : TILE_ROWS) / heads;
+	return tokens_of(d, attend_run_rows(d));
 }
 
 /* A block of attention to runs takes a processor. */
@@ -67,7 +78,7 @@ int32_t most_divided(const struct dev *d)
 /* Enough for the kernels of all GPUs, too: their runs are the shorter ones. */
 int32_t most_runs(const struct dev *d, const struct sr_limits *l)
 {
-	int32_t whole = l->rows + l->tokens / (TILE_ROWS / (d->m->kind[0].n_heads / d->m->kind[0].n_kv_heads));
+	int32_t whole = l->rows + l->tokens / tokens_of(d, TILE_ROWS);
 
 	return whole > most_divided(d) ? whole : most_divided(d);
 }

@@ -151,6 +151,7 @@ struct roof {
 	double bytes_per_ns, macs_per_ns, copied_per_ns;
 	double token_macs, head_macs;    /* multiply-adds: per token with the layers' weights, per result */
 	double layer_bytes, head_bytes;
+	double position, attend_macs;    /* bytes of a position, multiply-adds with it: of a layer, on average */
 	int32_t windows, window;         /* number of layers with a window; the longest window */
 };
 

@@ -121,6 +121,8 @@ static const struct attention_case attention_cases[] = {
 	{ "no rope", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_NONE, 0, 32 },
 	{ "half of each head turns", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 16, 32 },
 	{ "a factor for each frequency", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_FACTORS, 32, 32 },
+	{ "heads of another width, sinks", 0, 0, 0, 0, 0, 0, true, false, SR_ROPE_PLAIN, 48, 48 },
+	{ "wide heads, keys that are values", 0, 1, 1, 0, 20, 0, false, false, SR_ROPE_PLAIN, 320, 320 },
 	{ "another layer's cache", 0, 0, 0, 0, 0, 0, false, true, SR_ROPE_PLAIN, 32, 32 },
 };
 
@@ -307,6 +309,79 @@ static struct tiny *plain_model(void)
 	return t;
 }
 
+/* Keys of 32 elements that are the values, too, and 16 that rope turns; queries by way of 32 elements. */
+static struct tiny *latent_model(void)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 7);
+	struct sr_attn *k = &t->m.kind[0];
+	const int H = 20, latent = 32, turned = 16, q_dim = 32, v_dim = 32, D = 64;
+	uint64_t s = 9;
+
+	k->n_heads = H;
+	k->n_kv_heads = 1;
+	k->latent = latent;
+	k->head_dim = latent + turned;
+	k->q_rank = 32;
+	k->q_dim = q_dim;
+	k->v_dim = v_dim;
+	k->scale = 0.2f;
+	k->heat = 0.3f;
+	k->heat_from = 16;
+	k->rope.dims = turned;
+	for (int l = 0; l < 2; l++) {
+		struct sr_layer *y = &t->m.layer[l];
+
+		y->mixer = SR_LATENT;
+		y->k.type = y->v.type = SR_NONE;
+		tiny_add(t, &y->q_a, "q_a", SR_BF16, 32, D, 0, 0.3f, &s);
+		tiny_add(t, &y->q_a_norm, "q_a_norm", SR_F32, 1, 32, 1, 0.2f, &s);
+		tiny_add(t, &y->q, "q", SR_BF16, H * (q_dim + turned), 32, 0, 0.3f, &s);
+		tiny_add(t, &y->kv_a, "kv_a", SR_BF16, latent + turned, D, 0, 0.3f, &s);
+		tiny_add(t, &y->kv_a_norm, "kv_a_norm", SR_F32, 1, latent, 1, 0.2f, &s);
+		tiny_add(t, &y->k_b, "k_b", SR_BF16, H * latent, q_dim, 0, 0.3f, &s);
+		tiny_add(t, &y->v_b, "v_b", SR_BF16, H * v_dim, latent, 0, 0.3f, &s);
+		y->k_b.n = latent;
+		y->v_b.n = v_dim;
+		y->k_b.count = y->v_b.count = H;
+		tiny_add(t, &y->o, "o", SR_BF16, D, H * v_dim, 0, 0.1f, &s);
+	}
+	return t;
+}
+
+/* As Gemma 4: layers of other heads, inputs for each layer, a scale of what a layer makes. */
+static struct tiny *uneven_model(void)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t = tiny_create(&shape, SR_BF16, TINY_UNTIED | TINY_POST_NORM, 8);
+	struct sr_layer *y = t->m.layer;
+	const int D = 64, inputs = 32, V = shape.n_vocab;
+	uint64_t s = 9;
+
+	t->m.n_kinds = 2;
+	t->m.kind[1] = t->m.kind[0];
+	t->m.kind[1].n_kv_heads = 1;
+	t->m.kind[1].head_dim = t->m.kind[1].rope.dims = 96;
+	t->m.kind[1].scale = 0.1f;
+	t->m.kind[0].window = 20;
+	y[1].kind = 1;
+	tiny_add(t, &y[1].q, "q", SR_BF16, 4 * 96, D, 0, 0.3f, &s);
+	tiny_add(t, &y[1].k, "k", SR_BF16, 96, D, 0, 0.3f, &s);
+	tiny_add(t, &y[1].v, "v", SR_BF16, 96, D, 0, 0.3f, &s);
+	tiny_add(t, &y[1].o, "o", SR_BF16, D, 4 * 96, 0, 0.1f, &s);
+	t->m.inputs = inputs;
+	tiny_add(t, &t->m.in_embed, "in_embed", SR_BF16, V, 2 * inputs, 0, 1, &s);
+	tiny_add(t, &t->m.in_proj, "in_proj", SR_BF16, 2 * inputs, D, 0, 0.3f, &s);
+	tiny_add(t, &t->m.in_norm, "in_norm", SR_F32, 1, inputs, 1, 0.2f, &s);
+	for (int l = 0; l < 2; l++) {
+		tiny_add(t, &y[l].in_down, "in_down", SR_BF16, inputs, D, 0, 0.3f, &s);
+		tiny_add(t, &y[l].in_up, "in_up", SR_BF16, D, inputs, 0, 0.3f, &s);
+		tiny_add(t, &y[l].in_post, "in_post", SR_F32, 1, D, 1, 0.2f, &s);
+		tiny_add(t, &y[l].out_scale, "out_scale", SR_F32, 1, 1, 0.8f, 0.1f, &s);
+	}
+	return t;
+}
+
 static void same_batches(struct tiny *t, const char *what, double bound, int *same)
 {
 	static struct answer a, b;
@@ -332,6 +407,8 @@ static void test_models(void **)
 	same_batches(layer_norm_model(), "layer norms", 0.06, &same), n++;
 	same_batches(plain_model(), "no norms before, no gate", 0.06, &same), n++;
 	same_batches(parallel_model(SR_BF16), "parallel", 0.06, &same), n++;
+	same_batches(latent_model(), "latent keys", 0.06, &same), n++;
+	same_batches(uneven_model(), "uneven layers", 0.06, &same), n++;
 	for (const attention_case &c : attention_cases) {
 		if (!c.k_is_v && !c.shared && !(c.sinks && c.window))
 			continue;                    /* forward() does nothing else for the others */
