@@ -176,10 +176,9 @@ static int check_both(struct opening *o, const char *name, const struct found_te
 	if (f->type == SR_F8 && f->group_n > 1 && (kind->q_dim % f->group_n || kind->v_dim % f->group_n))
 		return model_fail(o, -ENOTSUP, "tensor %s has one scale for %d outputs, which the %d of keys and %d of values of a "
 		                  "head are no multiples of", name, f->group_n, kind->q_dim, kind->v_dim);
-	if (f->type > SR_F8)
+	if (f->type > SR_F8 && (!o->g || f->type == SR_NVFP4))
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s: keys and values of heads in one tensor are supported in "
-		                  "F32, F16, BF16, FP8; files that have them apart (attn_k_b, attn_v_b) in others", name,
-		                  f->type_name);
+		                  "F32, F16, BF16, FP8 and GGUF's types but NVFP4", name, f->type_name);
 	return 0;
 }
 

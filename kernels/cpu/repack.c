@@ -82,10 +82,20 @@ static bool one_scale(const struct sr_tensor *t)
 	return true;
 }
 
+/* Blocks of quantized weights that lie along the outputs (keys of latent attention in a GGUF that has them with values). */
+static bool is_turned(const struct sr_tensor *t)
+{
+	return t->transposed && types_quantized(t->type);
+}
+
 int32_t repack_type(const struct sr_tensor *t)
 {
 	if (is_4bit(t->type))
 		return HELD(is_scattered(t) ? HELD_U4_ORDER : HELD_U4, group_of(t));
+	if (is_turned(t))
+		return SR_F16;
+	if (t->type == SR_F8 && piece_f8(t) % GROUP)
+		return SR_BF16;
 	if (t->type == SR_F8)
 		return HELD(one_scale(t) ? HELD_F8_BLOCK : HELD_F8, piece_f8(t));
 	return t->type == SR_I8 ? HELD(HELD_I8, t->k) : is_nvfp4(t) ? HELD(HELD_NVFP4, t->k) : t->type;
@@ -110,8 +120,11 @@ static const char *moved_refuses(const struct sr_tensor *t)
 
 	if (t->outputs && (t->first < 0 || t->step < 1 || sr_output_of(t, t->n - 1) >= t->outputs))
 		return "its outputs are not among those that are stored";
-	if (types_quantized(t->type) ? t->transposed : !types_bytes(t->type, t->k))
-		return "only floats can be stored transposed";
+	if (is_turned(t))
+		return !t->outputs && !t->scale.bytes && types_bytes(t->type, t->n) &&
+		       s.data.bytes == k * types_bytes(t->type, t->n) ? NULL : "its parts are not as long as its shape says";
+	if (!types_quantized(t->type) && !types_bytes(t->type, t->k))
+		return "only floats and blocks of GGUF can be stored transposed";
 	if (t->type == SR_MXFP4 && !f4)
 		return "only floats and blocks with separate scales can alternate";
 	if (s.data.bytes != stored_outputs(t) * (f4 ? k / 2 : types_bytes(t->type, t->k)) ||
@@ -140,8 +153,6 @@ static const char *refuses_8bit(const struct sr_tensor *t)
 		return "its scales must be of an output or of all";
 	if (t->scale_type != SR_F16 && t->scale_type != SR_BF16 && t->scale_type != SR_F32)
 		return "its scales must be F16, BF16 or F32";
-	if (t->type == SR_F8 && (piece_f8(t) % GROUP || piece_f8(t) > HELD_MOST))
-		return "its blocks must be a multiple of 32 inputs";
 	if (columns % group || s.data.bytes != rows * columns || s.scale.bytes != scale_bytes(t) * (columns / group) *
 	    (t->group_n ? (rows + (size_t)t->group_n - 1) / (size_t)t->group_n : 1))
 		return "its parts are not as long as its shape says";
@@ -290,7 +301,14 @@ static void row_8bit(const struct sr_tensor *t, const struct apart *a, size_t c,
 	for (size_t k = 0; k < (size_t)t->k; k++) {
 		size_t row = t->transposed ? k : c, column = t->transposed ? c : k;
 		size_t block = (group_n ? row / group_n : 0) * groups + (t->group ? column / (size_t)t->group : 0);
+		uint8_t v = a->data[row * columns + column];
 
+		if (!piece) {                  /* scales of single inputs: SR_BF16 */
+			uint16_t h = bf16_of_f32(types_f32_of_f8(v) * scale_at(t, a, block));
+
+			memcpy(to + 2 * k, &h, 2);
+			continue;
+		}
 		if (k % piece == 0) {
 			float d = scale_at(t, a, block);
 			uint16_t h = f16_of_f32(d);
@@ -298,7 +316,7 @@ static void row_8bit(const struct sr_tensor *t, const struct apart *a, size_t c,
 			memcpy(to, t->type == SR_F8 ? (void *)&d : (void *)&h, t->type == SR_F8 ? 4 : 2);
 			to += t->type == SR_F8 ? 4 : 2;
 		}
-		*to++ = a->data[row * columns + column];
+		*to++ = v;
 	}
 }
 
@@ -348,10 +366,34 @@ static void rows_4bit(const struct sr_tensor *t, const struct apart *a, int32_t 
 		}
 }
 
+/* Outputs of blocks that lie along them: each group is read once for those of them that are asked for. */
+static void rows_turned(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
+{
+	size_t stored = types_bytes(t->type, t->n), row_bytes = repack_row_bytes(t);
+
+	for (int32_t k = 0; k < t->k; k++) {
+		float w[GROUP];
+
+		for (int32_t i = 0; i < n; i++) {
+			int32_t c = first + i;
+			uint16_t h;
+
+			if (!i || c % GROUP == 0)
+				types_dequant_group(t->type, a->data + (size_t)k * stored, c / GROUP * GROUP, NULL, w);
+			h = f16_of_f32(w[c % GROUP]);
+			memcpy(rows + (size_t)i * row_bytes + 2 * (size_t)k, &h, 2);
+		}
+	}
+}
+
 void repack_rows(const struct sr_tensor *t, const struct apart *a, int32_t first, int32_t n, uint8_t *rows)
 {
 	size_t row_bytes = repack_row_bytes(t);
 
+	if (is_turned(t)) {
+		rows_turned(t, a, first, n, rows);
+		return;
+	}
 	if (is_4bit(t->type)) {
 		rows_4bit(t, a, first, n, rows);
 		return;

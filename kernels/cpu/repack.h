@@ -4,7 +4,8 @@
  *
  * The others become rows of a held type (types.h), in as many bytes as they are stored in: AWQ, GPTQ and compressed-tensors
  * of 4 bits HELD_U4, or HELD_U4_ORDER if inputs are in groups out of order (act-order); int8 HELD_I8; FP8 HELD_F8 or,
- * where 16 outputs have one scale, HELD_F8_BLOCK; NVFP4 HELD_NVFP4.  Scales of 4 and 8 bits are held as f16, which is what
+ * where 16 outputs have one scale, HELD_F8_BLOCK; NVFP4 HELD_NVFP4.  Blocks of GGUF that lie along
+ * the outputs become f16, and FP8 with a scale for each of such inputs bf16: both are few, of latent attention.  Scales of 4 and 8 bits are held as f16, which is what
  * the files have, or bf16, which is exact down to 2^-14.
  */
 #ifndef REPACK_H

@@ -151,6 +151,39 @@ static void test_act_order(void **state)
 	assert_non_null(repack_refuses(&t));
 }
 
+/* Stored as rows of inputs: Q8_0 blocks along the outputs; and FP8 whose inputs each have a scale. */
+static void test_turned(void **state)
+{
+	struct sr_tensor t = { .type = SR_Q8_0, .n = N, .k = K, .count = 1, .transposed = 1, .data = { .bytes = K * (N / 32 * 34) } };
+	const struct apart a = { data, (const uint8_t *)scales, NULL, NULL };
+	float right[N];
+
+	(void)state;
+	fill(data, sizeof(data), 7);
+	for (size_t i = 0; i < K * (N / 32); i++)
+		memcpy(data + 34 * i, (uint16_t[]){ (uint16_t)(0x2000 + i) }, 2);
+	assert_int_equal(repack_type(&t), SR_F16);
+	for (int32_t k = 0; k < K; k++) {
+		types_dequant(SR_Q8_0, N, data + k * (N / 32 * 34), right);
+		for (int32_t c = 0; c < N; c++)
+			near(row(&t, &a, c)[k], right[c], 1.0 / 2048);
+	}
+	repack_rows(&t, &a, 16, 16, rows);      /* sixteen at once, as they are packed */
+	types_dequant(SR_F16, K, rows + 15 * repack_row_bytes(&t), got);
+	types_dequant(SR_Q8_0, N, data, right);
+	near(got[0], right[31], 1.0 / 2048);
+	t.data.bytes--;
+	assert_non_null(repack_refuses(&t));
+	t = tensor(SR_F8, N * K, K);
+	t.group_n = t.transposed = 1;
+	fill(data, sizeof(data), 8);
+	for (size_t i = 0; i < N * K; i++)
+		data[i] &= 0xf7;
+	assert_int_equal(repack_type(&t), SR_BF16);
+	for (int32_t k = 0; k < K; k++)
+		near(row(&t, &a, 5)[k], e4m3(data[k * N + 5]) * scales[k], 1.0 / 256);
+}
+
 /* The value of e2m1. */
 static float e2m1(int q)
 {
@@ -201,7 +234,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f8), cmocka_unit_test(test_i8), cmocka_unit_test(test_act_order),
-		cmocka_unit_test(test_nvfp4),
+		cmocka_unit_test(test_nvfp4), cmocka_unit_test(test_turned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -196,7 +196,9 @@ def main():
     if "to_gguf" in rec:
         import to_gguf
         to_gguf.write(rec, os.path.join(where, "model.gguf"), w)
-        if len(sys.argv) > 3:
+        if sys.argv[3:] == ["old"]:
+            to_gguf.write_old(rec, os.path.join(where, "old.gguf"), w)
+        elif len(sys.argv) > 3:
             to_gguf.write_parts(rec, os.path.join(where, "part"), w, int(sys.argv[3]))
 
 

@@ -133,14 +133,24 @@ def mxfp4(data):
     return b"".join(bytes([e] + [c[i] | c[i + 16] << 4 for i in range(16)]) for e, c in tiny.fp4_blocks(data))
 
 
+def q8_0(data):
+    """An f16 scale and 32 bytes."""
+    out = b""
+    for block in chunks(data, 32):
+        d = struct.unpack("<e", struct.pack("<e", max(abs(x) for x in block) / 127))[0]
+        out += struct.pack("<e32b", d, *(round(x / d) if d else 0 for x in block))
+    return out
+
+
 def write_file(path, keys, some, fp4=False):
     head, at, body = b"", 0, []
     for name, shape, data in some:
         dims = list(reversed(shape))
         packed = fp4 and name.endswith("_exps.weight")
+        q8 = name.endswith("attn_kv_b.weight")
         head += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
-        head += struct.pack("<IQ", 39 if packed else 0, at)
-        body.append(padded(mxfp4(data) if packed else data.tobytes()))
+        head += struct.pack("<IQ", 39 if packed else 8 if q8 else 0, at)
+        body.append(padded(mxfp4(data) if packed else q8_0(data) if q8 else data.tobytes()))
         at += len(body[-1])
     values = b"".join(text(k) + value(kind, v) for k, kind, v in keys)
     with open(path, "wb") as f:
@@ -151,6 +161,14 @@ def write_file(path, keys, some, fp4=False):
 
 def write(rec, path, w, packed=True):
     write_file(path, rec["gguf_keys"], tensors(rec, w), fp4=packed and rec.get("mxfp4"))
+
+
+def write_old(rec, path, w):
+    """As files of latent attention were once: keys and values in one tensor, here in Q8_0."""
+    recipes = [r if not r[0].endswith("attn_k_b.weight") else
+               [r[0].replace("attn_k_b", "attn_kv_b"), w[r[2].replace("#", "0")][0], r[2], [], r[4]]
+               for r in rec["to_gguf"] if not r[0].endswith("attn_v_b.weight")]
+    write_file(path, rec["gguf_keys"], tensors({**rec, "to_gguf": recipes}, w))
 
 
 def write_parts(rec, stem, w, n):
