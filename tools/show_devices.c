@@ -1,5 +1,5 @@
-/* show_devices.c - for slipring show: the plan that serve makes, for 1 to 16 devices of one size.  The device's
- * own plan() says what a rank holds; only the memory that it finds is replaced. */
+/* show_devices.c - for slipring show: the plan that serve makes, for 1 to 16 devices of one size.  The
+ * device's own plan() says what a rank holds; only the memory that it finds is replaced. */
 #include "show_devices.h"
 
 #include <errno.h>
@@ -36,7 +36,8 @@ int64_t show_device_memory(const char *text)
 static const struct sr_backend_ops *under;
 static int64_t memory;
 
-static int plan_there(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err, size_t errlen)
+static int plan_there(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
+                      size_t errlen)
 {
 	int rc = under->plan(m, lim, out, err, errlen);
 
@@ -44,8 +45,8 @@ static int plan_there(const struct sr_model *m, const struct sr_limits *lim, str
 	return rc;
 }
 
-static bool fits(struct plan *p, const struct config *cfg, const struct model *m, const struct sr_backend_ops *ops,
-                 int32_t n, char *err, size_t errlen)
+static bool fits(struct plan *p, const struct config *cfg, const struct model *m,
+                 const struct sr_backend_ops *ops, int32_t n, char *err, size_t errlen)
 {
 	struct sr_backend_ops there = *ops;
 	struct config c = *cfg;
@@ -107,8 +108,9 @@ void show_devices_text(const struct show_devices *d)
 		       d->line[i].devices, size_text(d->line[i].weights, size), (long long)d->line[i].kv_tokens,
 		       d->line[i].seqs, d->context, i ? "" : "; the fewest that hold it");
 	if (d->n > 1)
-		printf("  More devices for one model (--tensor-parallel-size): a token reads less on each, and more KV cache fits.\n"
-		       "  Replicas of %d (--data-parallel-size): more tokens a second, as devices need not meet in each layer.\n",
+		printf("  More devices for one model (--tensor-parallel-size): a token reads less on each, and\n"
+		       "  more KV cache fits.  Replicas of %d (--data-parallel-size): more tokens a second, as\n"
+		       "  devices need not meet in each layer.\n",
 		       d->fewest);
 }
 
@@ -120,9 +122,10 @@ json_t *show_devices_json(const struct show_devices *d)
 		return json_null();
 	lines = json_array();
 	for (int i = 0; i < d->n; i++)
-		json_array_append_new(lines, json_pack("{s:i, s:I, s:I, s:f}", "devices", d->line[i].devices, "weights_bytes",
-		                      (json_int_t)d->line[i].weights, "kv_tokens", (json_int_t)d->line[i].kv_tokens,
-		                      "sequences", d->line[i].seqs));
+		json_array_append_new(lines, json_pack("{s:i, s:I, s:I, s:f}", "devices", d->line[i].devices,
+		                      "weights_bytes", (json_int_t)d->line[i].weights, "kv_tokens",
+		                      (json_int_t)d->line[i].kv_tokens, "sequences", d->line[i].seqs));
 	return json_pack("{s:I, s:o, s:o, s:i}", "memory_bytes", (json_int_t)d->memory, "fewest",
-	                 d->fewest ? json_integer(d->fewest) : json_null(), "plans", lines, "max_model_len", d->context);
+	                 d->fewest ? json_integer(d->fewest) : json_null(), "plans", lines, "max_model_len",
+	                 d->context);
 }
