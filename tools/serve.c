@@ -408,11 +408,15 @@ static bool port_taken(const struct config *cfg, char *err, size_t errlen)
 }
 
 /* Listen for a daemon that may stop when it is idle: who connects then starts it. */
-static int hold_socket(struct child *c, const struct config *cfg)
+static int hold_socket(struct child *c, const struct config *model)
 {
-	char dir[4096], err[512];
-	int r = config_run_dir(cfg->instance, dir, sizeof(dir));
+	char dir[4096], err[512], name[CONFIG_INSTANCE];
+	struct config one;
+	const struct config *cfg = &one;
+	int r;
 
+	config_replica(model, c->rank < 0 ? 0 : c->rank, &one, name);
+	r = config_run_dir(cfg->instance, dir, sizeof(dir));
 	if (r == 0)
 		r = config_make_run_dir(dir, err, sizeof(err));
 	if (r == 0)
@@ -485,6 +489,8 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 
 	s->watched = notify_watchdog_ns() > 0;
 	s->secret_fd = prefix_secret_fd();
+	if (s->secret_fd >= 0)                /* out of the way of 3, which daemons get as their socket */
+		s->secret_fd = fcntl(s->secret_fd, F_DUPFD_CLOEXEC, 10);
 	s->adapter = (struct child){ .program = "slipring-http", .name = "slipring-http", .rank = -1,
 	                             .listen_fd = -1, .argc = argc, .argv = argv };
 	r = kv_events_parse(&e, cfg->kv_events_config, err, errlen);

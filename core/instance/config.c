@@ -712,9 +712,6 @@ static int check_together(struct parsing *p)
 		                   c->max_num_batched_tokens, c->max_num_seqs);
 	if (read_duration(p, "stop-when-idle", c->stop_when_idle, &p->c->stop_when_idle_s))
 		return -EINVAL;
-	if (c->stop_when_idle_s > 0 && c->data_parallel_size > 1)
-		return config_fail(p, "--stop-when-idle stops the only daemon of a model, and "
-		                   "--data-parallel-size %d starts several", c->data_parallel_size);
 	if (c->data_parallel_rank >= c->data_parallel_size)
 		return config_fail(p, "data-parallel-rank is %d; with --data-parallel-size %d the ranks are 0 to %d",
 		                   c->data_parallel_rank, c->data_parallel_size, c->data_parallel_size - 1);

@@ -52,8 +52,28 @@ with Programs() as p:
     p.procs["slipring"].terminate()
     check(p.procs["slipring"].wait(10) == 0, "and serve ends while it rests")
     check(not os.path.exists(p.socket), "its socket is removed")
-for text, says in (("--stop-when-idle 5x", "is not a time such as"), ("--stop-when-idle -1", "is not a time"),
-                   ("--stop-when-idle 15m -dp 2", "starts several")):
+
+# Replicas: all rest; one request starts one of them, and more than one can take start the other.
+with Programs() as p:
+    make_model(os.path.join(p.dir, "m"), context=256)
+    p.serve("--device", "null", "--load-format", "dummy", "--stop-when-idle", "2s", "--served-model-name", "m", "-dp", 2,
+            "--max-num-seqs", 1, "--null-step-us", 20000, os.path.join(p.dir, "m"))
+    first = p.post("/v1/completions", ASK)
+    for _ in range(2):
+        check(wait_for(lambda: daemons(p) == 0, 20), "both stop when idle")
+        check(p.ask("GET", "/health")[0] == 200, "/health is 200: a request would be answered")
+        before = wakes(p)
+        check(p.post("/v1/completions", ASK)["choices"] == first["choices"], "a request is answered")
+        check(daemons(p) == 1 and wakes(p) == before + 1, f"by one that it started: {daemons(p)}")
+        threads = [threading.Thread(target=p.ask, args=("POST", "/v1/completions", dict(ASK, max_tokens=60))) for _ in range(6)]
+        [t.start() for t in threads]
+        check(wait_for(lambda: daemons(p) == 2, 20), "more than it can take start the other")
+        [t.join() for t in threads]
+        check(wakes(p) == before + 2, f"once: {wakes(p)} {before}")
+    p.procs["slipring"].terminate()
+    check(p.procs["slipring"].wait(20) == 0, "and serve ends")
+
+for text, says in (("--stop-when-idle 5x", "is not a time such as"), ("--stop-when-idle -1", "is not a time")):
     r = subprocess.run([os.path.join(BUILD, "slipring"), "serve", *text.split()], capture_output=True, text=True, timeout=20)
     check(r.returncode == 2 and says in r.stderr, f"{text}: {r.stderr}")
 done()

@@ -80,6 +80,7 @@ void engine_destroy(struct engine *e);    /* after workers_destroy; calls no end
 
 const struct sr_model_info *engine_model(const struct engine *e); /* NULL while away and nothing is held */
 bool engine_rests(const struct engine *e);       /* the daemon stopped when idle: submit starts it */
+void engine_wake(struct engine *e);              /* so does this, for requests to come */
 bool engine_up(const struct engine *e);          /* connected, and the daemon takes requests */
 bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has another vocabulary */
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */

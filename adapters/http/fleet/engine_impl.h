@@ -80,7 +80,6 @@ bool engine_keeps(const struct engine *e);
 int  engine_hold(struct engine *e, uint32_t i, bool fault);
 void engine_leaves(struct engine *e);
 void engine_lost(struct engine *e);
-void engine_wake(struct engine *e);
 void engine_other_model(struct engine *e);
 void engine_on_patience(struct io_timer *t);
 

@@ -182,6 +182,21 @@ static void load_of(const struct replica *r, const struct sr_request *q, uint64_
 	l->left_s = left_of(p);
 }
 
+/* Requests would wait at the best daemon that runs: start one that rests, for those to come. */
+static void wake_next(struct fleet *f, const struct choose_load *best)
+{
+	if (best->running + best->waiting + 1 <= best->max_seqs)
+		return;
+	for (int i = 0; i < f->n; i++) {
+		struct engine *e = f->replica[i].engine;
+
+		if (engine_rests(e))
+			engine_wake(e);
+		if (!engine_up(e))            /* one is starting */
+			return;
+	}
+}
+
 static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 {
 	struct choose_load l[FLEET_MAX];
@@ -213,7 +228,10 @@ static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 	if (!f->pulses)
 		io_timer_set(f->io, &f->pulse, now + PULSE_NS);
 	f->pulses = true;
-	f->turn = (best + 1) % f->n;
+	if (f->cfg->stop_when_idle_s > 0)     /* little work goes to the first, so that others rest */
+		wake_next(f, &l[best]);
+	else
+		f->turn = (best + 1) % f->n;
 	return best;
 }
 
@@ -228,6 +246,9 @@ struct engine *fleet_choose(struct fleet *f, const struct sr_request *q)
 	i = choose(f, q, now);
 	atomic_fetch_add_explicit(&f->count->n, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&f->count->ns, io_now() - now, memory_order_relaxed);
+	for (int k = 0; i < 0 && k < f->n; k++)
+		if (engine_rests(f->replica[k].engine)) /* the request starts it */
+			i = k;
 	for (int k = 0; i < 0 && k < f->n; k++)
 		if (engine_model(f->replica[k].engine)) /* or it holds requests until it is back */
 			i = k;
