@@ -139,7 +139,7 @@ $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 # Groups, without what the test or a rig of it includes as a .c file:
 GROUP_events    := core/events.c $(filter-out %/main.c,$(wildcard adapters/events/*.c))
 GROUP_kv        := $(wildcard core/kv/*.c) core/prefix.c
-GROUP_sched     := $(GROUP_kv) $(wildcard core/sched/*.c)
+GROUP_sched     := $(GROUP_kv) core/ngram.c $(wildcard core/sched/*.c)
 GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_figures   := $(FIGURES)
 GROUP_models    := $(MODELS) core/instance/refuse.c

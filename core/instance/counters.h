@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define COUNTERS_AXIS 16              /* room for enum sched_why, sched_bound of limits.h */
+#define COUNTERS_DRAFT 16             /* most guesses of a row */
 
 enum stats_end { ENDED_STOP, ENDED_LENGTH, ENDED_ABORT, ENDED_ERROR, N_ENDED };
 
@@ -73,6 +74,10 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	  .past = "missed", .lost = "rows were computed again because their guide came too late") \
 	X(forced_tokens, .metric = "slipring_forced_tokens_total", \
 	  .help = "Tokens of answers that a guide forced, without a draw.") \
+	/* rows with guesses, and these, when planned; those that were right */ \
+	X(drafts, .metric = "vllm:spec_decode_num_drafts_total", .help = "Number of spec decoding drafts.") \
+	X(draft_tokens, .metric = "vllm:spec_decode_num_draft_tokens_total", .help = "Number of draft tokens.") \
+	X(draft_accepted, .metric = "vllm:spec_decode_num_accepted_tokens_total", .help = "Number of accepted tokens.") \
 	/* rows and new tokens of batches, counted when planned; prompt tokens of them */ \
 	X(rows, .metric = NULL) \
 	X(step_tokens, .metric = NULL) \
@@ -92,6 +97,7 @@ struct counters {
 	COUNTERS(FIELD)
 #undef FIELD
 	uint64_t ended[N_ENDED];
+	uint64_t draft_right[COUNTERS_DRAFT]; /* rows whose guess at this place was right */
 	/* time since READY on both axes, by enum sched_why and sched_bound; why_ns[WHY_EMPTY], split */
 	uint64_t why_ns[COUNTERS_AXIS], bound_ns[COUNTERS_AXIS];
 	uint64_t empty_ns[N_EMPTY];

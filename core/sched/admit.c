@@ -74,6 +74,7 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 	q->known = q->have;
 	if (q->guided)
 		guide_join(s, q);
+	draft_join(s, q);
 	return i;
 }
 
@@ -181,7 +182,7 @@ void seq_preempt(struct sched *s, int32_t i)
 	release_records(s, q);
 	q->known = q->have;
 	q->planned = 0;
-	q->drawn = false;
+	q->drawn = q->guessing = false;
 	if (q->guided)
 		s->guide[q->guide].again = false;
 	q->preempted++;

@@ -21,6 +21,8 @@ static void check_seq(const struct sched *s, const struct seq *q, struct sums *s
 	assert(q->reserved >= 0 && q->stops == (q->n_stop > 0));
 	assert((q->deadline != 0) == (q->heap_at != NONE));
 	assert(queue_find(s, q->client, q->user_data) == (int32_t)(q - s->seq));
+	assert(!q->guessing || (q->drafts && q->state == SEQ_RUNNING && q->known > q->have + 1));
+	assert(!q->drafts || (s->cfg.drafts.most && !q->guided && !q->pool));
 	if (q->guided)
 		guide_check(s, q);
 	sum->guides += q->guided;

@@ -18,6 +18,14 @@ static bool knobs_work(const struct sched_knobs *k)
 	       k->headroom >= 0 && k->quantum >= 1;
 }
 
+static bool drafts_work(const struct sched_config *c)
+{
+	const struct sched_drafts *d = &c->drafts;
+
+	return !d->most || (d->most > 0 && d->most <= SCHED_DRAFT_MOST && d->least >= 1 && d->longest >= d->least &&
+	                    d->longest <= SCHED_DRAFT_MATCH && c->limits.drafts >= 1 && !c->limits.n_states);
+}
+
 static bool port_works(const struct sched_port *p)
 {
 	for (int n = 0; n <= SR_TOP_MAX; n++)
@@ -40,7 +48,7 @@ static bool config_works(const struct sched_config *c, const struct kv *kv, cons
 {
 	const struct sr_limits *lim = &c->limits;
 
-	return knobs_work(&c->knobs) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
+	return knobs_work(&c->knobs) && drafts_work(c) && ops->depth >= 1 && ops->depth <= DEPTH_MAX && c->context >= 1 &&
 	       c->tenants >= 1 && c->ids_max >= 0 &&
 	       lim->block_tokens >= 1 && KV_CHUNK % lim->block_tokens == 0 &&
 	       lim->masks >= 0 && (!lim->masks || ops->masks) && lim->slots >= c->knobs.max_seqs && lim->rows >= lim->slots &&
@@ -128,6 +136,10 @@ static bool create_arrays(struct sched *s)
 	s->free_guide = take(s->n_guide, sizeof(*s->free_guide), &ok);
 	s->due = take(lim->rows, sizeof(*s->due), &ok);
 	s->due_at = take(lim->rows, sizeof(*s->due_at), &ok);
+	if (s->cfg.drafts.most) {
+		s->draft.ids = take(s->cfg.context, sizeof(*s->draft.ids), &ok);
+		s->draft.of = take(s->n_seq, sizeof(*s->draft.of), &ok);
+	}
 	for (int i = 0; i < s->ops->depth; i++)
 		s->flight[i].row = take(lim->rows, sizeof(*s->flight[i].row), &ok);
 	if (!ok || !s->table) {
@@ -186,6 +198,7 @@ int sched_create(struct sched **out, const struct sched_config *cfg, struct kv *
 	s->n_guide = cfg->limits.masks / 2;
 	if (s->n_guide)
 		ops->masks(b, &s->masks);
+	draft_create(s);
 	if (!create_arrays(s) || !create_chunks(s)) {
 		sched_destroy(s);
 		return -ENOMEM;
@@ -224,6 +237,8 @@ void sched_destroy(struct sched *s)
 	free(s->free_guide);
 	free(s->due);
 	free(s->due_at);
+	free(s->draft.ids);
+	free(s->draft.of);
 	free(s->chunk);
 	free(s->free_chunk);
 	free(s);

@@ -54,7 +54,7 @@ static void put_cmd(struct fill *x, enum sr_op op, int32_t slot, int32_t a, int3
 }
 
 /* Tell the device the blocks that it does not know.  What a window has left, or never had, is not sent. */
-static void put_blocks(struct sched *s, struct fill *x, struct seq *q)
+void fill_blocks(struct sched *s, struct fill *x, struct seq *q)
 {
 	const struct kv_table *t = &s->table[q->slot];
 
@@ -295,7 +295,7 @@ static bool block_for_token(struct sched *s, struct fill *x, struct seq *q)
 			return false;
 	r = kv_grow(s->kv, t, q->planned + 1);
 	assert(r == 0);
-	put_blocks(s, x, q);
+	fill_blocks(s, x, q);
 	if (s->states)
 		put_state(s, x, q, 1, true);
 	return true;
@@ -331,13 +331,16 @@ HOT int fill_token(struct sched *s, struct fill *x, int32_t i, int32_t row)
 	return FILLED;
 }
 
-/* The same for a guided one.  Not inlined: it would take registers from the loop over rows. */
-static __attribute__((noinline)) int fill_guided(struct sched *s, struct fill *x, int32_t i, int32_t row)
+/* The same for a guided one, or one that may have guesses.  Not inlined: it would take registers from the loop over
+ * rows. */
+static __attribute__((noinline)) int fill_other(struct sched *s, struct fill *x, int32_t i, int32_t row)
 {
 	struct seq *q = &s->seq[i];
 	int32_t mask;
 	int why;
 
+	if (!q->guided)
+		return draft_waits(s, q) ? FORCED : fill_token(s, x, i, row);
 	if (!guide_ready(s, q))
 		return guide_hold(s, q, x->now);
 	mask = guide_mask(s, q);
@@ -379,7 +382,7 @@ static void fill_tokens(struct sched *s, struct fill *x)
 			x->prompts = true;      /* possibly: the others were not looked at */
 			break;
 		}
-		why = q->guided ? fill_guided(s, x, s->run[j], n) : fill_token(s, x, s->run[j], n);
+		why = q->other ? fill_other(s, x, s->run[j], n) : fill_token(s, x, s->run[j], n);
 		if (why == FILLED)
 			n++;
 		else if (why != FORCED)
@@ -533,7 +536,7 @@ static int fill_chunk(struct sched *s, struct fill *x, struct seq *q)
 		return note_blocked(s, x, q);
 	r = kv_grow(s->kv, t, q->planned + c.n);
 	assert(r == 0);
-	put_blocks(s, x, q);
+	fill_blocks(s, x, q);
 	if (!q->scheduled)
 		q->scheduled = x->now;
 	if (q->planned < q->n_prompt) {
@@ -793,7 +796,7 @@ static void check_limits(const struct sched *s, const struct sr_batch *b)
 
 	assert(b->n_rows <= lim->rows && b->n_tokens <= lim->tokens && b->n_copies <= lim->copies);
 	assert(b->n_cmds <= lim->cmds && b->n_words <= lim->words);
-	assert(b->n_ids <= lim->tokens + lim->rows && b->n_results <= lim->rows + lim->scores);
+	assert(b->n_ids <= lim->tokens + lim->rows && b->n_results <= lim->rows + lim->scores + 2 * lim->drafts);
 }
 
 /* Fill the next batch and launch it.  Returns the work done, or -EIO. */
@@ -807,6 +810,7 @@ int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 	int r = 0;
 
 	b->n_copies = b->n_cmds = b->n_words = b->n_rows = b->n_results = b->n_ids = b->n_tokens = 0;
+	x.f->n_guesses = 0;
 	s->n_filled++;
 	kv_begin(s->kv, s->knobs.copies);
 	unblock_clients(s);
@@ -821,6 +825,8 @@ int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 		fill_admissions(s, &x);
 	else
 		x.why = WHY_KV;
+	if (s->cfg.drafts.most && x.n_decode == b->n_rows)
+		draft_fill(s, &x);
 	fill_ends(s, &x);
 	fill_copies(s, &x);
 	check_limits(s, b);

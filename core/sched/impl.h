@@ -7,6 +7,7 @@
  *	fill.c    what goes into the next batch
  *	reap.c    results
  *	step.c    one step of all this; where the time went
+ *	draft.c   guesses: rows that may yield several tokens
  *	ids.c     the pool of ids and of words of commands
  *	check.c   the invariants
  *
@@ -27,6 +28,7 @@
 #define GUIDE_DOUBT 8        /* most guides that must be in time, before rows are planned without theirs again */
 #define GUIDE_FORCED (2 * SCHED_FORCED) /* positions of forced ids span SCHED_FORCED and the choice */
 #define GUIDE_PATIENCE 10    /* times blocked_ns that a sequence without its guide may keep what others want */
+#define DRAFT_KINDS 4        /* of matches, by their length */
 #define AHEAD      6         /* rows that are prefetched ahead; twice as many where a first
                                 prefetch finds the address of a second */
 
@@ -60,6 +62,9 @@ struct seq {
 	bool     drawn;          /* a sample is planned or drawn since it got its slot */
 	bool     stops : 1;      /* it has stop ids */
 	bool     guided : 1;     /* guide is valid */
+	bool     drafts : 1;     /* its rows may have guesses */
+	bool     other : 1;      /* guided or drafts: its rows are not just one token */
+	bool     guessing : 1;   /* a row with guesses is in flight: no other may be planned */
 
 	int32_t  stop, n_stop;   /* its stop ids, as words */
 	int32_t  min_position;   /* the first at which they end it */
@@ -167,11 +172,23 @@ struct tenant_queue {
 struct in_flight_row { int32_t seq; uint32_t gen; };
 struct in_flight {
 	int32_t  n, n_tokens, n_decode;
+	int32_t  n_guesses;      /* of n_tokens */
 	uint64_t at;             /* when it was launched */
 	bool     pressed;        /* the device had work until then: a gap before this batch counts as host time */
 	enum sched_why why;
 	struct in_flight_row *row; /* [limits.rows] */
 };
+
+/* What is kept of a sequence whose rows may have guesses. */
+struct draft {
+	float    chance[DRAFT_KINDS]; /* that a guess is right, by the kind of its match */
+	int32_t  shadow;         /* first guess for the token in flight; NONE */
+	int32_t  match;          /* length of its match */
+	bool     lucky;          /* the last guess was right, or worth its time */
+};
+
+/* Time of a batch that decodes: fixed + each * tokens.  Moments of the latest ones, and the line through them. */
+struct draft_line { double weight, n, ns, nn, n_ns, fixed, each; };
 
 struct sched {
 	struct sched_config cfg;
@@ -238,6 +255,13 @@ struct sched {
 	bool     rows_blocked;   /* a running sequence may be held back because its client has no room */
 	double   decode_ns;      /* time of a batch without prompts */
 	double   prompt_ns;      /* time added by each prompt token; smoothed, 0 = not known */
+	struct {
+		struct draft_line line;
+		struct draft *of; /* [n_seq]; NULL: none has guesses */
+		float    chance[DRAFT_KINDS]; /* of all sequences; where one begins */
+		int32_t *ids;    /* [context]: those of one sequence in one piece, while they are searched */
+		int64_t  looked; /* ids searched in this step */
+	} draft;
 	bool     lost;
 	bool     away;           /* the device is being started anew */
 	struct sched_stats stats;
@@ -344,11 +368,22 @@ int32_t guide_forced(const struct sched *s, const struct seq *q);
 void    guide_drawn(struct sched *s, struct seq *q, int32_t id);
 void    guide_check(const struct sched *s, const struct seq *q);
 
+/* ---- sched/draft.c ---- */
+void draft_create(struct sched *s);
+void draft_join(struct sched *s, struct seq *q);
+bool draft_waits(const struct sched *s, const struct seq *q);
+void draft_fill(struct sched *s, struct fill *x);
+void draft_measure(struct sched *s, const struct sr_batch *b, int32_t n);
+void draft_heard(struct sched *s, struct seq *q, int32_t id);
+void draft_reap(struct sched *s, struct seq *q, const struct sr_row *r, const struct sr_batch *b);
+
 /* ---- sched/fill.c ---- */
+void fill_blocks(struct sched *s, struct fill *x, struct seq *q);
 int  fill_batch(struct sched *s, uint64_t now, bool after_batch);
 
 /* ---- sched/reap.c ---- */
 int  reap_batch(struct sched *s, uint32_t *host_ns);
+void reap_drawn(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result);
 void reap_known(struct sched *s, struct seq *q, int32_t id, bool computed);
 
 /* ---- sched/check.c: sched_check() ---- */

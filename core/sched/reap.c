@@ -40,9 +40,12 @@ static void publish_answer(struct sched *s, struct seq *q, int32_t tokens, bool 
 	s->due_at[s->n_due++] = tokens;
 }
 
-/* Take the next token of q.  computed: the K,V of the tokens before it are in launched batches. */
+/* Are the K,V of the tokens before a token in launched batches?  AT_ONCE: others of its row may fill another block. */
+enum computed { NOT_COMPUTED, COMPUTED, AT_ONCE };
+
+/* Take the next token of q. */
 HOT void take_token(struct sched *s, struct seq *q, const struct sr_result *o, const struct sr_top *top,
-		    bool computed)
+		    enum computed computed)
 {
 	int32_t id = o->id, position = q->have, finish = 0;
 
@@ -55,14 +58,20 @@ HOT void take_token(struct sched *s, struct seq *q, const struct sr_result *o, c
 	s->stats.samples++;
 	emit_result(s, q, o, top, SCHED_TOKEN, position, finish);
 	if (computed && (position & (s->cfg.limits.block_tokens - 1)) == 0)
-		publish_answer(s, q, position, finish != 0);
+		publish_answer(s, q, position, finish != 0 || computed == AT_ONCE);
 	if (finish)
 		seq_finish(s, (int32_t)(q - s->seq), finish);
 }
 
 HOT void reap_sample(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
 {
-	take_token(s, q, &b->result[result], b->top + (size_t)result * SR_TOP_MAX, true);
+	take_token(s, q, &b->result[result], b->top + (size_t)result * SR_TOP_MAX, COMPUTED);
+}
+
+/* One of several draws of a row. */
+void reap_drawn(struct sched *s, struct seq *q, const struct sr_batch *b, int32_t result)
+{
+	take_token(s, q, &b->result[result], b->top + (size_t)result * SR_TOP_MAX, AT_ONCE);
 }
 
 /* Take a token that a guide forced.  Its numbers are the same whether a row drew it or not. */
@@ -73,7 +82,7 @@ void reap_known(struct sched *s, struct seq *q, int32_t id, bool computed)
 
 	for (int32_t k = 1; k < q->n_top; k++)
 		top[k] = (struct sr_top){ k - (k <= id), EXCLUDED };
-	take_token(s, q, &o, top, computed);
+	take_token(s, q, &o, top, computed ? COMPUTED : NOT_COMPUTED);
 }
 
 /* Take the sampled token of a guided q, if there is one. */
@@ -132,10 +141,14 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 	if (q->pool) {
 		if (r->sample)
 			reap_vector(s, q, b->vector + (size_t)r->mask * (size_t)s->cfg.limits.width);
+	} else if (r->n_draft) {
+		draft_reap(s, q, r, b);
 	} else if (r->sample) {
 		assert(r->first + r->n == q->have);
 		if (q->guided)
 			reap_guided(s, q, b, r->result + r->n_score);
+		else if (q->drafts && q->drawn)
+			draft_heard(s, q, b->result[r->result].id), reap_sample(s, q, b, r->result + r->n_score);
 		else
 			reap_sample(s, q, b, r->result + r->n_score);
 	} else if (q->end == q->n_prompt && q->scored == q->n_prompt - 1) {
@@ -146,9 +159,13 @@ static __attribute__((noinline)) void reap_row(struct sched *s, struct seq *q, c
 /* Measure the time of a batch without prompts, and of each prompt token. */
 static void measure(struct sched *s, const struct in_flight *f, const struct sr_batch *b)
 {
-	int32_t n_prompt = f->n_tokens - f->n_decode;
+	int32_t n_prompt = f->n_tokens - f->n_decode - f->n_guesses;
 	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x, weight = SMOOTH;
 
+	if (s->cfg.drafts.most && n_prompt <= 0)
+		draft_measure(s, b, f->n_tokens);
+	if (f->n_guesses)
+		return;
 	if (n_prompt > 0) {
 		to = &s->prompt_ns;
 		x = ns - (f->n_decode ? s->decode_ns : 0);
@@ -233,7 +250,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 		prefetch_rows(s, f, j);
 		if (q->gen != f->row[j].gen)
 			s->stats.late++;
-		else if (j < f->n_decode && !q->guided)
+		else if (j < f->n_decode && !q->other)
 			reap_sample(s, q, b, j);
 		else
 			reap_row(s, q, &b->row[j], b);

@@ -18,6 +18,7 @@
  *	prompt  running ones, oldest first, in chunks: whole blocks but for the last chunk.  If
  *	        another row of this batch computes a sequence's next block, the sequence skips
  *	        this batch and takes the block from the cache in the next
+ *	guess   if all rows decode: ids that may come next, verified in the same row (sched/draft.c)
  *	admit   preempted ones first, then by priority, then tenants by deficit round robin
  *	        (tokens are charged when planned, while another waits), each tenant's clients
  *	        likewise, each client's requests in order of arrival.  One place of eight goes by
@@ -165,6 +166,8 @@ struct sched_knobs {
 	                             served.  Requests already there keep theirs */
 };
 
+enum { SCHED_DRAFT_MOST = COUNTERS_DRAFT, SCHED_DRAFT_MATCH = 32 }; /* ceilings of struct sched_drafts */
+
 struct sched_config {
 	struct sr_limits limits;  /* as opened.  rows >= slots, tokens >= rows, n_blocks enough for
 	                             one sequence of context (kv_most), cmds >= n_groups * (rows + 1) + slots
@@ -179,6 +182,10 @@ struct sched_config {
 	                             least two contexts.  When short, sequences wait (WHY_KV) */
 	int64_t  cmd_words;       /* words of commands held; 0 = 64 K and 8 per sequence.  A request's
 	                             BEGIN and up to 16 words more (stop ids, mostly) are free */
+	struct sched_drafts {     /* guesses of what comes next, by what stands in the sequence already */
+		int32_t most;     /* of a row: 0 = none, up to SCHED_DRAFT_MOST; limits.drafts of a batch */
+		int32_t least, longest; /* ids that must stand there once more; more than `longest` are no better */
+	} drafts;
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
 	uint64_t silent_ns;       /* a guided request that waits this long for a guide ends; 0 = 10 s */
 	uint32_t blocked_ns;      /* a row whose client has no room this long gives way; 0 = 10 ms */

@@ -85,6 +85,7 @@ static struct sim {
 	bool     goes_on;               /* some that are cancelled are asked again, from where they were */
 	bool     windows;               /* layers come in groups, most with windows */
 	bool     states;                /* layers have a state */
+	bool     drafts;                /* rows have guesses */
 	int      load, slowness;
 	struct { uint64_t order; bool started; int32_t overtaken; uint64_t held_since, guide_since; } watch[SEQS];
 	uint64_t n_tokens, n_scored;
@@ -95,7 +96,7 @@ static uint64_t total_ends[6];          /* stop, length, cancelled, late, others
 static struct { uint64_t late, preempted, cached, in, out, evicted, held, steps, ring; int32_t overtaken;
                 uint64_t went_on, went_on_ids; } total;
 static volatile uint64_t seed_now;
-static bool go_on_from_here, states_here; /* of the next play() */
+static bool go_on_from_here, states_here, drafts_here; /* of the next play() */
 
 static uint32_t below(uint32_t n)
 {
@@ -122,6 +123,10 @@ static uint64_t sim_clock(void *ctx)
 #include "sim_port.h"
 #include "sim_states.h"
 #include "sim_windows.h"
+
+static void make_list(struct request *r, enum sr_list kind, uint32_t *word, int32_t n);
+
+#include "sim_drafts.h"
 
 /* ---- what happens --------------------------------------------------------------------------------- */
 
@@ -183,6 +188,8 @@ static void make_lists(struct request *r)
 static void make_rest(struct request *r)
 {
 	make_lists(r);
+	if (sim.drafts)
+		make_guessable(r);
 	r->as.vocab = VOCAB;
 	r->as.n_prompt = r->n_prompt;
 	r->as.history = r->history;
@@ -424,6 +431,7 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 	sim.windows = with_windows;
 	sim.goes_on = go_on_from_here;
 	sim.states = states_here;
+	sim.drafts = drafts_here;
 	sim.rng = seed * 0x2545f4914f6cdd1du;
 	sim.now = 1000;
 	sim.next_user_data = 1;
@@ -435,6 +443,8 @@ static void sim_open(uint64_t seed, bool with_guides, bool with_windows)
 		make_windows();
 	if (sim.states)
 		make_states();
+	if (sim.drafts)
+		make_drafts();
 	for (int32_t n = 0; n <= SR_TOP_MAX; n++)
 		port.cost[n] = (uint8_t)cost(n);
 	sim.cfg.limits.worked = below(3) == 0;
@@ -483,6 +493,8 @@ static void sim_close(void)
 		count_windows(&k, st.cached_tokens);
 	if (sim.states)
 		count_states(&k, st.cached_tokens);
+	if (sim.drafts)
+		count_drafts();
 	guided.misses += sim.n.guide_misses;
 	for (int i = 0; i < CLIENTS; i++) {
 		assert(sim.client[i]->reserved == 0 && sim.client[i]->n_live == 0);
@@ -731,11 +743,29 @@ static void test_state_seeds(void **state)
 	assert_int_equal(total_ends[4], 0);
 }
 
+/* The same with guesses: windows, guided answers and answers that go on among them. */
+static void test_draft_seeds(void **state)
+{
+	const char *one = getenv("SLIPRING_SEED"), *many = getenv("SLIPRING_SEEDS");
+	uint64_t first = one ? strtoull(one, NULL, 10) : 1, n = one ? 1 : ((many && *many ? strtoull(many, NULL, 10) : SEEDS) + 3) / 4;
+
+	(void)state;
+	memset(total_ends, 0, sizeof(total_ends));
+	drafts_here = true;
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		go_on_from_here = seed % 3 == 0;
+		play(seed, STEPS, seed % 4 == 0, seed % 5 == 1);
+	}
+	drafts_here = go_on_from_here = false;
+	say_drafts(n);
+	assert_int_equal(total_ends[4], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_seeds), cmocka_unit_test(test_guided_seeds),
 					    cmocka_unit_test(test_window_seeds), cmocka_unit_test(test_seeds_that_go_on),
-					    cmocka_unit_test(test_state_seeds) };
+					    cmocka_unit_test(test_state_seeds), cmocka_unit_test(test_draft_seeds) };
 
 	return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
