@@ -479,6 +479,7 @@ static int make_scheduler(struct daemon *d)
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
+		.drafts = { d->cfg.draft_most, d->cfg.draft_least, d->cfg.draft_longest },
 		.knobs = {
 			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,
 			.chunk_max = d->cfg.long_prefill_token_threshold > 0 ?

@@ -31,6 +31,7 @@
 #define COPY_BYTES   ((int64_t)32 << 20)      /* between the tiers in one batch: about 1 ms of PCIe */
 #define LIST_WORDS   8192                     /* in a batch: words of all lists of one request */
 #define VECTORS      64                       /* most vectors of a batch */
+#define DRAFT_ROWS   16                       /* rows of a batch that can have all their guesses */
 #define ROW_WORDS    16                       /* in a batch: words for each sequence that begins */
 #define STATES_MORE  16                       /* snapshots that need not be of running sequences */
 #define RAISE        4                        /* without --knob-ceiling, knobs can be raised to 4 times */
@@ -221,7 +222,12 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	logits = (p->cpu ? LOGITS_BYTES : GPU_LOGITS_BYTES) / (4 * (int64_t)p->m->m.n_vocab);
 	logits = min64(logits, p->cpu ? LOGITS_ROWS : GPU_LOGITS_ROWS);
 	l->logit_rows = (int32_t)(logits < 4 ? 4 : logits);
+	l->drafts = p->cfg->draft_most * (int32_t)min64(p->out->max_seqs, DRAFT_ROWS);
 	l->masks = p->ops->masks ? 2 * guided_seqs(p) : 0;
+	if (l->drafts && (p->pools || has_states(p)))
+		return fail(p, -ENOTSUP, "--speculative-config: %s %s; leave the flag out", p->m->m.arch, p->pools ?
+		            "answers vectors, and nothing is guessed of them" :
+		            "has layers with a state for each sequence, which a wrong guess would change");
 	if (p->pools) {
 		l->vectors = (int32_t)min64(p->out->max_seqs, VECTORS);
 		l->width = p->m->m.d_model;
@@ -610,6 +616,9 @@ static void describe(struct planning *p)
 	say(o, "up to %d sequences at a time\n", l->slots);
 	say_bytes(o, "batches", n->pinned);
 	say(o, "rows, commands and results; masks of %d guided answers (--max-guided-seqs)\n", l->masks / 2);
+	if (l->drafts)
+		say(o, "  %-12s %8d      a row, %d a step, by %d to %d words that stand there once more (--speculative-config)\n",
+		    "guesses", p->cfg->draft_most, l->drafts, p->cfg->draft_least, p->cfg->draft_longest);
 	say_bytes(o, "KV cache", o->kv_bytes);
 	say(o, "%d blocks of %d tokens, %.1f KiB a token%s in %s (%s)\n", l->n_blocks, l->block_tokens,
 	    (double)n->per_block / l->block_tokens / 1024, l->n_groups > 1 ? " and group" : "",

@@ -19,6 +19,7 @@
 
 #include <yaml.h>
 
+#include "config_drafts.h"
 #include "options.h"
 #include "refuse.h"
 
@@ -727,7 +728,7 @@ static int check_together(struct parsing *p)
 	for (int i = 0; i < c->n_api_keys; i++)
 		if (!*c->api_key[i])
 			return config_fail(p, "api-key: a key is empty");
-	return 0;
+	return config_drafts(p->c, p->err, p->errlen);
 }
 
 static int set_defaults(struct parsing *p)

@@ -71,6 +71,10 @@ struct config {
 	bool     scheduler_reserve_full_isl;  /* true */
 	double   step_target_ms;              /* 0 = by device: CPU 50 */
 	int64_t  max_num_queued_reqs, max_num_queued_tokens; /* 4096, 2 Mi */
+	const char *speculative[CONFIG_LIST]; /* members of a JSON object, see PARTS in options.h; and what they say: */
+	int      n_speculative;
+	int      draft_most;                  /* guesses of a row; 0 = none */
+	int      draft_least, draft_longest;  /* ids that stand in the sequence once more */
 
 	/* instance */
 	const char *instance;                 /* "default" */

@@ -153,6 +153,10 @@ const struct option options[] = {
 	OPT("enable-chunked-prefill", YESNO, SCHED, D_, enable_chunked_prefill, "true",
 	    .help = "if off, every prompt must fit one step: --max-num-batched-tokens must then be at least "
 	            "--max-model-len"),
+	OPT("speculative-config", PARTS, SCHED, D_ | H_, speculative, NULL, .also = "-sc",
+	    .help = "a JSON object: guess what comes next by the words of prompt and answer, and verify several guesses in "
+	            "one row; answers stay the same to the bit: {\"method\":\"ngram\", \"num_speculative_tokens\": 1 to 16, "
+	            "\"prompt_lookup_min\" and \"prompt_lookup_max\": ids that must stand there once more}"),
 	OPT("scheduling-policy", TEXT, SCHED, D_ | H_, scheduling_policy, "fcfs", .choices = "fcfs priority",
 	    .help = "priority: lower numbers first, then by arrival; over HTTP, below 0 needs a key "
 	            "whose min-priority in --api-key-file allows it"),
@@ -451,11 +455,8 @@ const struct option options[] = {
 	TAKE("lora-extra-vocab-size", SIZE, ACCEPT, OTHER, "LoRA is not supported yet"),
 	TAKE("fully-sharded-loras", YESNO, ACCEPT, OTHER, "LoRA is not supported yet"),
 	TAKE_AT("enable-prompt-adapter", YESNO, OTHER, "false", "prompt adapters are not supported yet"),
-	{ .name = "speculative-config", .also = "-sc", .kind = TEXT, .action = ONLY, .topic = OTHER,
-	  .who = D_ | H_, .value = "{}",
-	  .help = "speculative decoding is not supported yet" },
-	TAKE_AT("speculative-model", TEXT, OTHER, "", "speculative decoding is not supported yet"),
-	TAKE_AT("num-speculative-tokens", SIZE, OTHER, "0", "speculative decoding is not supported yet"),
+	TAKE_AT("speculative-model", TEXT, OTHER, "", "no second model guesses; see --speculative-config"),
+	TAKE_AT("num-speculative-tokens", SIZE, OTHER, "0", "it is a member of --speculative-config"),
 	TAKE_AT("enable-return-routed-experts", YESNO, OTHER, "false", "which experts were chosen is "
 	        "not reported yet"),
 	TAKE_AT("profiler-config", TEXT, OTHER, "{}", "there is no profiler over HTTP"),

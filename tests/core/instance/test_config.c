@@ -170,8 +170,18 @@ static const struct wrong wrong[] = {
 	{ "-dp 2 --data-parallel-external-lb", "needs --data-parallel-rank" },
 	{ "-pp=4", "--pipeline-parallel-size 4 is not supported" }, { "--enable-lora",
 	                                                            "--enable-lora is not supported" },
-	{ "--speculative-config {\"n\":1}", "speculative decoding is not supported yet" }, { "--speculative-config.n 1",
-	                                                              "speculative decoding is not supported yet" },
+	{ "--speculative-config {\"n\":1}", "n is not supported; method, num_speculative_tokens" },
+	{ "--speculative-config.n 1", "--speculative-config: n is not supported" },
+	{ "-sc.method eagle3", "method eagle3 is not supported yet; the method \"ngram\" is" },
+	{ "-sc {\"method\":\"ngram\"}", "num_speculative_tokens is missing" },
+	{ "-sc {\"num_speculative_tokens\":4}", "the method is missing" },
+	{ "-sc {\"method\":\"ngram\",\"num_speculative_tokens\":17}", "num_speculative_tokens is 17; 1 to 16" },
+	{ "-sc {\"method\":\"ngram\",\"num_speculative_tokens\":-1}", "num_speculative_tokens is -1; 1 to 16" },
+	{ "-sc {\"method\":\"ngram\",\"prompt_lookup_max\":33}", "prompt_lookup_max is 33; 1 to 32" },
+	{ "-sc {\"method\":\"ngram\",\"num_speculative_tokens\":4,\"prompt_lookup_max\":3,\"prompt_lookup_min\":4}",
+	  "prompt_lookup_min=4 must be <= prompt_lookup_max=3" },
+	{ "-sc {\"method\":[\"ngram\"]}", "each member is a name" }, { "-sc {\"method\":", "is no JSON object" },
+	{ "-sc ngram", "ngram is not supported" },
 	{ "--tool-parser-plugin x", "--tool-parser-plugin x is not supported by Slipring: no code" },
 	{ "--ssl-keyfile k", "go together; only --ssl-keyfile is given" }, { "--ssl-ca-certs x",
 	                                                                     "needs --ssl-certfile" },
@@ -291,6 +301,33 @@ static void test_parts(void **state)
 	config_free(&c);
 }
 
+/* --speculative-config in each of its forms. */
+static void test_drafts(void **state)
+{
+	static const struct { const char *line; int most, least, longest; } cases[] = {
+		{ "m", 0, 0, 0 }, { "m -sc {}", 0, 0, 0 }, { "m --speculative-config None", 0, 0, 0 },
+		{ "m -sc {\"method\":\"ngram\",\"num_speculative_tokens\":4}", 4, 5, 5 },
+		{ "m -sc={\"model\":\"[ngram]\",\"num_speculative_tokens\":16,\"prompt_lookup_min\":2}", 16, 2, 2 },
+		{ "m -sc.method ngram -sc.num_speculative_tokens 3 -sc.prompt_lookup_max=32 -sc.prompt_lookup_min 1", 3, 1, 32 },
+		{ "m --speculative_config.method ngram --speculative_config.num_speculative_tokens 1", 1, 5, 5 },
+	};
+	char line[300];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		good(cases[i].line);
+		assert_int_equal(c.draft_most, cases[i].most);
+		assert_int_equal(c.draft_least, cases[i].least);
+		assert_int_equal(c.draft_longest, cases[i].longest);
+		config_free(&c);
+	}
+	with("speculative-config:\n  method: ngram\n  num_speculative_tokens: 7\n  prompt_lookup_max: 9\n", "");
+	snprintf(line, sizeof(line), "m --config=%s", yaml_path);
+	good(line);
+	assert_true(c.draft_most == 7 && c.draft_least == 9 && c.draft_longest == 9);
+	config_free(&c);
+}
+
 static const struct { const char *text, *says; } bad_yaml[] = {
 	{ "structured-outputs-config: [1]\n", "structured-outputs-config takes one value" },
 	{ "structured-outputs-config: {a: {}}\n", "structured-outputs-config.a takes one value" },
@@ -305,7 +342,7 @@ static const struct { const char *text, *says; } bad_yaml[] = {
 	{ "port: 1\nPort: 2\n", "Port is unknown" }, { "served-model-name: [[a]]\n", "must be a list of words" },
 	{ "pipeline-parallel-size: 2\n", ": line 1, column 25: --pipeline-parallel-size 2 is not supported" },
 	{ "enable-prefix-caching: perhaps\n", "true or false are allowed" },
-	{ "speculative-config:\n  n: 1\n", "speculative decoding is not supported yet" }, { "\tport: 1\n", "line 1, column 1" },
+	{ "speculative-config:\n  n: {}\n", "speculative-config.n takes one value" }, { "\tport: 1\n", "line 1, column 1" },
 	{ "allowed-origins: [[a]]\n", "a list of plain words" }, { "allowed-origins: [\"a\\nb\"]\n", "plain words" },
 	{ "chat-template: {a: 1}\n", "chat-template takes one value" }, { "\"\": 1\n", "a key must be the name of a flag" },
 	{ "no-enable-chunked-prefill: perhaps\n", "no-enable-chunked-prefill is perhaps; true or false" },
@@ -798,7 +835,7 @@ int main(void)
 		cmocka_unit_test(test_keys), cmocka_unit_test(test_nearest), cmocka_unit_test(test_run_dir),
 		cmocka_unit_test(test_run_dir_of_whom), cmocka_unit_test(test_run_dir_of_strangers),
 		cmocka_unit_test(test_run_dir_refused),
-		cmocka_unit_test(test_short_help),
+		cmocka_unit_test(test_short_help), cmocka_unit_test(test_drafts),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_long_files), cmocka_unit_test(test_asked), cmocka_unit_test(test_warnings),
 		cmocka_unit_test(test_option), cmocka_unit_test(test_clients),
