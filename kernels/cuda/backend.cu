@@ -130,7 +130,9 @@ static void lay_lists(struct sr_backend *b, struct cutter *c)
 	size_t rows = (size_t)l->rows, pieces = (size_t)most_pieces(d, l->rows);
 
 	list->token = (struct batch_token *)cut(c, (size_t)l->tokens, sizeof(*list->token));
-	list->pick = (struct batch_pick *)cut(c, rows + (size_t)l->scores, sizeof(*list->pick));
+	list->pick = (struct batch_pick *)cut(c, rows + (size_t)l->scores + 2 * (size_t)l->drafts, sizeof(*list->pick));
+	d->draw.drawn = l->drafts ? (int32_t *)cut(c, rows + (size_t)l->scores + 2 * (size_t)l->drafts, sizeof(int32_t)) :
+		NULL;
 	list->piece = (struct attend_piece *)cut(c, pieces, sizeof(*list->piece));
 	list->run = (struct run_piece *)cut(c, (size_t)most_runs(d, l), sizeof(*list->run));
 	list->row = (struct sr_row *)cut(c, rows, sizeof(*list->row));
@@ -301,9 +303,9 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->vectors)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
 			"--device cpu does");
-	if (lim->drafts)
-		return refuse(-ENOTSUP, err, errlen, "--speculative-config: the CUDA back end checks no guesses yet; "
-			"--device cpu does");
+	if (lim->drafts && m->delta.v_heads)
+		return refuse(-ENOTSUP, err, errlen, "--speculative-config: layers of %s have a state, which a wrong guess "
+			"would have changed", m->arch);
 	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
 	    wide_check(m, lim, err, errlen))
 		return -ENOTSUP;
@@ -759,6 +761,7 @@ void batch_compute(struct sr_backend *b)
 		angles(d, d->batch.step.n_tokens);
 		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks, 0, (int)logit_rows(b),
 			NULL, NULL);
+		sample_settle(d);
 	}
 	step_end(d);
 }

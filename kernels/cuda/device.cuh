@@ -71,9 +71,11 @@ struct draw_space {
 	bool guided;                 /* there are masks */
 	float    *candidates;        /* [logit_rows][n_vocab] */
 	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
+	int32_t  *drawn;             /* [picks] ids drawn in rows with guesses; NULL: there are none */
 };
 
 void sample(struct dev *, float, int, int);
+void sample_settle(struct dev *);            /* rows with guesses: what was drawn for nothing */
 
 /* Which GPU this is, and what it can do. */
 struct gpu {

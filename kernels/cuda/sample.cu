@@ -24,6 +24,8 @@ typedef unsigned long long u64;
 struct sample_args {
 	float *logits, *candidates;  /* [rows][V] */
 	uint32_t *count;             /* [rows][V], all zero between kernels */
+	const struct batch_token *token;
+	int32_t *drawn;              /* [rows], or NULL: no row has guesses */
 	const struct batch_pick *pick;
 	const struct current_batch *current;
 	struct slots slots;
@@ -48,6 +50,7 @@ struct query {
 	const struct slot *slot;
 	const uint32_t *word;
 	const int32_t *history;
+	int32_t n_history;           /* the slot's, and the guesses before this draw */
 	int32_t n_vocab, position;
 	bool masked;                 /* if no id may be drawn, the result is SR_NO_ID */
 	struct scratch *s;
@@ -227,7 +230,7 @@ static __device__ void copy_allowed(const struct query *q)
  * thread reads the list, because each sequence starts where the previous one ends. */
 static __device__ void ban_words(const struct query *q)
 {
-	uint32_t n_answer = (uint32_t)(q->slot->n_history - q->slot->n_prompt);
+	uint32_t n_answer = (uint32_t)(q->n_history - q->slot->n_prompt);
 
 	if (threadIdx.x)
 		return;
@@ -235,7 +238,7 @@ static __device__ void ban_words(const struct query *q)
 		for (uint32_t j = 0; j < l[1] && l[2 + j] && l[2 + j] < l[1] - j; j += 1 + l[2 + j]) {
 			const uint32_t *ids = &l[3 + j];
 			uint32_t before = l[2 + j] - 1, same = 0;
-			const int32_t *end = q->history + q->slot->n_history;
+			const int32_t *end = q->history + q->n_history;
 
 			if (!in_vocab(ids[before], q->n_vocab) || before > n_answer)
 				continue;
@@ -284,14 +287,14 @@ static __device__ void penalize(const struct query *q)
 {
 	const struct slot *s = q->slot;
 
-	EACH(i, s->n_history) {
+	EACH(i, q->n_history) {
 		if (i < s->n_prompt)
 			atomicOr(&q->count[q->history[i]], SEEN_IN_PROMPT);
 		else
 			atomicAdd(&q->count[q->history[i]], 1u);
 	}
 	__syncthreads();
-	EACH(i, s->n_history) {
+	EACH(i, q->n_history) {
 		int32_t id = q->history[i];
 		uint32_t seen = atomicExch(&q->count[id], 0u), n = seen & ~SEEN_IN_PROMPT;
 		float w = q->w[id];
@@ -522,11 +525,63 @@ static __device__ void put_result(const struct sample_args *a, const struct batc
 	struct slot *slot = &a->slots.slot[p->slot];
 
 	a->current->result[p->result] = r;
-	if (p->id >= 0 || r.id < 0)
+	if (p->guess)
+		a->drawn[blockIdx.x] = r.id;
+	if (p->id >= 0 || r.id < 0 || p->guess) /* the slot of a row with guesses is settled behind all of them */
 		return;
 	slot->last = r.id;
 	if (slot->counted && slot->n_history < a->slots.history_cap)
 		history_of(&a->slots, p->slot)[slot->n_history++] = r.id;
+}
+
+/* ---- rows with guesses ----------------------------------------------------------------- */
+
+/* Puts the guesses before a draw behind the slot's history, for this step.  All draws of a row write the same there.
+ * Returns the ids that the draw may look at. */
+static __device__ int32_t suppose(const struct sample_args &a, const struct batch_pick &p)
+{
+	const struct slot *slot = &a.slots.slot[p.slot];
+	int32_t n = slot->counted && p.guess ? p.guess - 1 : 0, *to = history_of(&a.slots, p.slot) + slot->n_history;
+
+	EACH(i, n)
+		if (slot->n_history + i < a.slots.history_cap)
+			to[i] = a.token[p.t - n + 1 + i].id;
+	__syncthreads();
+	return slot->n_history + n;
+}
+
+struct settle_args {
+	const struct sr_row *row;
+	const int32_t *token_of, *pick_of, *drawn;
+	const struct batch_token *token;
+	const struct current_batch *current;
+	struct slots slots;
+	int32_t n_rows;
+};
+
+/* A thread for each row.  A draw counts while all guesses before it were right. */
+static __global__ void settle_kernel(struct settle_args a)
+{
+	let_next_start();
+	wait_for_previous();
+	int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x), right = 0;
+
+	if (i >= a.n_rows || !a.row[i].n_draft)
+		return;
+	struct sr_row r = a.row[i];
+	const struct batch_token *guess = a.token + a.token_of[i] + r.n - r.n_draft;
+	const int32_t *drawn = a.drawn + a.pick_of[i];
+	struct slot *slot = &a.slots.slot[r.slot];
+
+	while (right < r.n_draft && drawn[right] == guess[right].id)
+		right++;
+	for (int32_t k = right + 1; k <= r.n_draft; k++)
+		a.current->result[r.result + k] = (struct sr_result){ SR_UNDRAWN, 0, 0 };
+	for (int32_t k = 0; k <= right && drawn[k] >= 0; k++) {
+		slot->last = drawn[k];
+		if (slot->counted && slot->n_history < a.slots.history_cap)
+			history_of(&a.slots, r.slot)[slot->n_history++] = drawn[k];
+	}
 }
 
 /* ---- the kernel ----------------------------------------------------------------------- */
@@ -570,7 +625,7 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		struct query q = { x, a.candidates + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			a.count + (size_t)blockIdx.x * (size_t)a.n_vocab,
 			slot, word_of(&a.slots, p.slot),
-			history_of(&a.slots, p.slot), a.n_vocab, p.position,
+			history_of(&a.slots, p.slot), suppose(a, p), a.n_vocab, p.position,
 			what == SR_MASK_BITS, s };
 
 		r.id = draw(&q, id_of(most));
@@ -589,6 +644,8 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.logits = (float *)d->act.place[P_LOGITS];
 	a.candidates = d->draw.candidates;
 	a.count = d->draw.count;
+	a.token = d->batch.list.token;
+	a.drawn = d->draw.drawn ? d->draw.drawn + i0 : NULL;
 	a.pick = d->batch.list.pick + i0;
 	a.current = d->batch.current;
 	a.slots = d->slots;
@@ -601,4 +658,14 @@ void sample(struct dev *d, float cap, int i0, int R)
 	}
 	if (!d->fault.lost)
 		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
+}
+
+void sample_settle(struct dev *d)
+{
+	const struct lists *l = &d->batch.list;
+	struct settle_args a = { l->row, l->token_of, l->pick_of, d->draw.drawn, l->token, d->batch.current, d->slots,
+		d->batch.step.n_rows };
+
+	if (d->batch.step.n_guessed && !d->fault.lost)
+		cuda_ok(d, start(settle_kernel, (unsigned)(a.n_rows + 63) / 64, 64, 0, d->stream, a), "settle guesses");
 }

@@ -116,6 +116,7 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 		s.n_tokens += r->n;
 		assert(batch_row_ok(b, l, r));
 		s.n_picks += row_results(r);
+		s.n_guessed += r->n_draft > 0;
 		if (r->n == 1 && !runs_only(d)) {
 			singles++;
 		} else {

@@ -58,7 +58,7 @@ struct run_piece {
 /* The output of begin_kernel.  Its addresses are the same for every batch, so that graphs can hold them. */
 struct lists {
 	struct batch_token *token;   /* [tokens]; an id may be SR_LAST */
-	struct batch_pick *pick;     /* [rows + scores] */
+	struct batch_pick *pick;     /* [rows + scores + 2 * drafts] */
 	struct attend_piece *piece;  /* [most_pieces] */
 	struct run_piece *run;       /* [most_runs] */
 	struct sr_row *row;          /* [rows], a copy */
@@ -67,8 +67,8 @@ struct lists {
 
 /* The counts that the kernels are launched for: those of the batch, or those of a graph.
  * n_cmd_slots: slots that have commands.  n_rows: 0 in a graph.  full_runs: pieces of runs that fill the device;
- * 0: no run is divided. */
-struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows, full_runs; };
+ * 0: no run is divided.  n_guessed: rows with guesses. */
+struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows, full_runs, n_guessed; };
 
 struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a turn */
 
