@@ -42,6 +42,7 @@ struct dialect {
 
 #define DIALECT_BEAT 10000000000u                /* ns */
 
-extern const struct dialect dialect_chat, dialect_completions, dialect_messages, dialect_responses;
+extern const struct dialect dialect_chat, dialect_completions, dialect_messages, dialect_responses,
+                            dialect_generate;
 
 #endif

@@ -437,11 +437,11 @@ static void on_choice(struct request *r, struct choice *c)
 }
 
 /* Close a choice, free what was written of it, and begin the next.  True: it was the last. */
-bool event_choice_closes(struct request *r)
+bool event_next_choice(struct request *r)
 {
 	struct choice *c = r->pen.c;
 
-	PUT(&r->event, ",\"routed_experts\":null}");
+	PUT(&r->event, "}");
 	choice_free(c);
 	r->pen.c = NULL;
 	if (c->index + 1 == r->n_choices)
@@ -452,13 +452,16 @@ bool event_choice_closes(struct request *r)
 	return false;
 }
 
-bool event_answer_usage(struct request *r)
+bool event_choice_closes(struct request *r)
+{
+	PUT(&r->event, ",\"routed_experts\":null");
+	return event_next_choice(r);
+}
+
+void event_usage_object(struct request *r)
 {
 	struct out *o = &r->event;
 
-	PUT(o, "],\"service_tier\":null,\"system_fingerprint\":");
-	out_json_str(o, r->fingerprint);
-	PUT(o, ",");
 	usage(r, prompt_tokens(r), all_completion(r));
 	if (r->details)
 		out_fmt(o, ",\"prompt_tokens_details\":{\"cached_tokens\":%lld,\"created_cache_tokens\":null,"
@@ -466,6 +469,16 @@ bool event_answer_usage(struct request *r)
 	else
 		PUT(o, ",\"prompt_tokens_details\":null");
 	PUT(o, ",\"completion_tokens_details\":null}");
+}
+
+bool event_answer_usage(struct request *r)
+{
+	struct out *o = &r->event;
+
+	PUT(o, "],\"service_tier\":null,\"system_fingerprint\":");
+	out_json_str(o, r->fingerprint);
+	PUT(o, ",");
+	event_usage_object(r);
 	return true;
 }
 

@@ -51,7 +51,7 @@ event_field event_head, event_answer_text, event_finish_reason, event_stop_reaso
  * much of a prompt is computed, and the event's end */
 event_field event_part_closes, event_closes, event_usage, event_progress;
 /* of answers */
-event_field event_choice_closes, event_answer_usage, event_answer_closes;
+event_field event_choice_closes, event_next_choice, event_answer_usage, event_answer_closes;
 
 /* Pieces of fields */
 #define PUT(o, literal) out_bytes(o, literal, sizeof(literal) - 1)
@@ -59,6 +59,7 @@ event_field event_choice_closes, event_answer_usage, event_answer_closes;
 
 bool event_text(struct request *r, const char *s, size_t n); /* a piece of a string, without its quotes */
 void event_choice_opens(struct request *r);                  /* {"index":0 */
+void event_usage_object(struct request *r);                  /* "usage":{..} of an answer */
 /* ,"usage":{.. without its last brace, if usage is wanted in each event; else returns false. */
 bool event_usage_so_far(struct request *r, uint32_t prompt, int64_t completion);
 const struct prompt *event_prompt(const struct request *r);  /* the prompt that the event is about */

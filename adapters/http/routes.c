@@ -37,7 +37,6 @@ static void get_load(struct api *a, struct exchange *x);
 static void get_models(struct api *a, struct exchange *x);
 static void get_model(struct api *a, struct exchange *x);
 static void get_metrics(struct api *a, struct exchange *x);
-static void no_scale_out(struct api *a, struct exchange *x);
 
 static const struct route {
 	const char *path;                    /* a part in braces at its end stands for any name */
@@ -78,9 +77,11 @@ static const struct route {
 	{ "/load", GET, false, false, false, MAIN, get_load, NULL },
 	{ "/version", GET, true, false, false, MAIN, get_version, NULL },
 	{ "/metrics", GET, true, false, false, METRICS, get_metrics, NULL },
-	{ "/inference/v1/generate", POST, false, true, false, MAIN, no_scale_out, NULL },
-	{ "/v1/completions/render", POST, false, true, false, MAIN, no_scale_out, NULL },
-	{ "/v1/chat/completions/render", POST, false, true, false, MAIN, no_scale_out, NULL },
+	{ NULL, POST, false, true, true, MAIN, NULL, &dialect_generate },
+	{ "/v1/completions/render", POST, false, true, true, MAIN, render, &dialect_completions },
+	{ "/v1/chat/completions/render", POST, false, true, true, MAIN, render, &dialect_chat },
+	{ "/v1/messages/render", POST, false, true, true, MAIN, render, &dialect_messages },
+	{ "/v1/responses/render", POST, false, true, true, MAIN, render, &dialect_responses },
 };
 #define N_ROUTES ((int)(sizeof(routes) / sizeof(routes[0])))
 _Static_assert(sizeof(routes) / sizeof(routes[0]) < ROUTES_MAX, "the last one counts unknown paths");
@@ -159,6 +160,8 @@ static struct http_str path_of(const struct api *a, const struct http_request *r
 
 static bool made_by(const struct api *a, const struct route *t)
 {
+	if (a->cfg->tokens_only && t->json && t->dialect != &dialect_generate)
+		return false;
 	if (t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank)
 		return a->pools;
 	return !(t->dialect && a->pools);
@@ -420,16 +423,6 @@ static void get_metrics(struct api *a, struct exchange *x)
 	out_bytes(&copy, a->metrics.p, a->metrics.n);
 	copy.failed |= a->metrics.failed;
 	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", &copy);
-}
-
-static void no_scale_out(struct api *a, struct exchange *x)
-{
-	struct problem p;
-
-	(void)a;
-	problem_set(&p, 403, "PermissionDeniedError", NULL, "Scale-out endpoints are disabled. Slipring does "
-	            "not have them: tokens go in and out over its rings.");
-	api_problem(x, &p);
 }
 
 /* ---- a request from its head to its end ---- */

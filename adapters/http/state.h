@@ -88,6 +88,7 @@ bool api_healthy(struct api *a);
 void tokenize(struct api *a, struct exchange *x);
 void detokenize(struct api *a, struct exchange *x);
 void count_tokens(struct api *a, struct exchange *x); /* of a completion in the route's dialect */
+void render(struct api *a, struct exchange *x);      /* a completion as token ids */
 void apply_template(struct api *a, struct exchange *x); /* the text of a chat's prompt */
 /* pooled.c */
 void pooled_embed(struct api *a, struct exchange *x);

@@ -1,10 +1,13 @@
-/* tokenize.c - /tokenize, /detokenize, /apply-template and the routes that count tokens: text to ids and
- * back, without the daemon. */
+/* tokenize.c - /tokenize, /detokenize, /apply-template, the routes that count tokens and those that render:
+ * text to ids and back, without the daemon. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "adapters/text/slipring-text.h"
 #include "dialect.h"
+#include "render.h"
+#include "shmring/clock.h"
 #include "state.h"
 
 struct call {
@@ -13,7 +16,8 @@ struct call {
 	struct exchange *x;                  /* NULL: the client is gone */
 	enum ask_kind kind;
 	const struct dialect *dialect;       /* NULL, or count a completion's tokens */
-	bool templated;                      /* show the text of its prompt instead */
+	enum { COUNTED, TEMPLATED, RENDERED } as; /* what is answered: their number, the prompt's text, all */
+	char id[24];                         /* RENDERED: the request's, if it names none */
 	struct ask_limits limits;
 	struct problem problem;
 	char *body;
@@ -87,8 +91,10 @@ static void run(struct work *w)
 	if (c->dialect) {
 		if (c->dialect->parse(&a, c->body, c->body_n, &c->limits, &c->problem))
 			;
-		else if (c->templated)
+		else if (c->as == TEMPLATED)
 			write_prompt(c, &a);
+		else if (c->as == RENDERED)
+			render_write(&c->out, &a, &c->limits, c->dialect, c->id, &c->problem);
 		else
 			out_fmt(&c->out, "{%s\"input_tokens\":%u}", c->dialect->count_object, a.prompt[0].ids.n);
 	} else if (!ask_parse(&a, c->kind, c->body, c->body_n, &c->limits, &c->problem)) {
@@ -119,13 +125,13 @@ static void done(struct work *w)
 
 static void gone(void *owner) { ((struct call *)owner)->x = NULL; }
 
-static void start(struct api *a, struct exchange *x, enum ask_kind kind, const struct dialect *d,
-                  bool templated)
+static void start(struct api *a, struct exchange *x, enum ask_kind kind, const struct dialect *d, int as)
 {
 	const struct http_request *h = exchange_request(x);
 	const struct asked *q = exchange_ctx(x);
 	struct call *c = calloc(1, sizeof(*c));
 	struct problem p;
+	uint64_t made;
 
 	if (!c) {
 		problem_memory(&p);
@@ -138,9 +144,12 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind, const s
 	c->x = x;
 	c->kind = kind;
 	c->dialect = d;
-	c->templated = templated;
+	c->as = as;
+	if (getrandom(&made, sizeof(made), 0) < 0)
+		made = sr_now();
+	snprintf(c->id, sizeof(c->id), "%016llx", (unsigned long long)made);
 	api_limits(a, &c->limits);
-	if (d)
+	if (d && as != RENDERED)
 		c->limits.context = INT32_MAX;
 	c->body = malloc(h->body.n + 1);
 	c->body_n = h->body.n;
@@ -164,7 +173,8 @@ static void start(struct api *a, struct exchange *x, enum ask_kind kind, const s
 	}
 }
 
-void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE, NULL, false); }
-void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE, NULL, false); }
-void count_tokens(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), false); }
-void apply_template(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), true); }
+void tokenize(struct api *a, struct exchange *x) { start(a, x, ASK_TOKENIZE, NULL, COUNTED); }
+void detokenize(struct api *a, struct exchange *x) { start(a, x, ASK_DETOKENIZE, NULL, COUNTED); }
+void count_tokens(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), COUNTED); }
+void apply_template(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), TEMPLATED); }
+void render(struct api *a, struct exchange *x) { start(a, x, ASK_CHAT, api_dialect(x), RENDERED); }

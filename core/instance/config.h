@@ -98,6 +98,7 @@ struct config {
 	const char *host;                     /* 127.0.0.1 */
 	int      port;                        /* 8000; 0 = any, printed */
 	const char *uds;
+	bool     tokens_only;                 /* no route that reads or writes text */
 	enum config_ui ui;                    /* to whom the page is served; local: this machine */
 	bool     ui_knobs;                    /* without keys, the page on this machine may turn knobs */
 	const char *ready_file;               /* file to which the URL is written when READY */

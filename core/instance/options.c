@@ -284,7 +284,9 @@ const struct option options[] = {
 	TAKE_AT("headless", YESNO, SERVER, "false", "slipringd alone serves the rings without HTTP"),
 	TAKE_AT("grpc", YESNO, SERVER, "false", "there are HTTP and rings"),
 	TAKE_AT("middleware", LIST, SERVER, "", "put it in a proxy"),
-	TAKE_AT("tokens-only", YESNO, SERVER, "false", "clients of the rings send token ids"),
+	OPT("tokens-only", YESNO, SERVER, H_, tokens_only, "false",
+	    .help = "serve token ids alone: /inference/v1/generate, and no route that reads or writes text"),
+	TAKE("enable-scale-out", YESNO, ACCEPT, SERVER, "the routes for token ids are always there"),
 	TAKE("h11-max-incomplete-event-size", SIZE, WARN, SERVER, "the limits of headers are fixed"),
 	TAKE("h11-max-header-count", SIZE, WARN, SERVER, "the limits of headers are fixed"),
 

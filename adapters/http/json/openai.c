@@ -345,23 +345,35 @@ int ask_parse(struct ask *a, enum ask_kind kind, const char *body, size_t n,
 	return ask_json(&a->root, body, n, p) < 0 ? -1 : read_root(a, kind, l, p);
 }
 
-int ask_agent(struct ask *a, ask_translate *translate, const char *body, size_t n, const struct ask_limits *l,
-              struct problem *p)
+static int translated(struct ask *a, enum ask_kind kind, ask_translate *translate, const char *body,
+                      size_t n, const struct ask_limits *l, struct problem *p)
 {
 	json_t *given = NULL;
 	int r;
 
 	*p = (struct problem){ 0 };
-	defaults(a, ASK_CHAT, l);
-	a->agent = true;
+	defaults(a, kind, l);
+	a->agent = kind == ASK_CHAT;
 	a->root = json_object();
 	r = a->root ? ask_json(&given, body, n, p) : problem_memory(p);
 	if (!r)
 		r = translate(a, given, l, p);
 	if (!r)
-		r = read_root(a, ASK_CHAT, l, p);
+		r = read_root(a, kind, l, p);
 	json_decref(given);
 	return r;
+}
+
+int ask_agent(struct ask *a, ask_translate *translate, const char *body, size_t n, const struct ask_limits *l,
+              struct problem *p)
+{
+	return translated(a, ASK_CHAT, translate, body, n, l, p);
+}
+
+int ask_tokens(struct ask *a, ask_translate *translate, const char *body, size_t n,
+               const struct ask_limits *l, struct problem *p)
+{
+	return translated(a, ASK_COMPLETION, translate, body, n, l, p);
 }
 
 void ask_slim(struct ask *a)

@@ -109,6 +109,7 @@ struct ask {
 	bool    include_stop, ignore_eos, skip_special, spaces_between, add_special;
 	bool    return_token_ids, tokens_as_ids;
 	bool    timings, timings_per_token, return_progress;
+	bool    prompt_ids;           /* of generate: the answer has the prompt, too */
 	bool    return_prompt_text, return_token_strs, include_reasoning;
 	double  temperature, top_p, min_p, presence, frequency, repetition; /* NAN = not given */
 	int64_t top_k, seed, n, max_tokens, max_completion_tokens, min_tokens, priority;
@@ -154,7 +155,10 @@ int  ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p);
 typedef int ask_translate(struct ask *a, json_t *given, const struct ask_limits *l, struct problem *p);
 int  ask_agent(struct ask *a, ask_translate *translate, const char *body, size_t n,
                const struct ask_limits *l, struct problem *p);
-ask_translate ask_messages_api, ask_responses_api;             /* messages.c, responses.c */
+/* The same for one that becomes a completion. */
+int  ask_tokens(struct ask *a, ask_translate *translate, const char *body, size_t n,
+                const struct ask_limits *l, struct problem *p);
+ask_translate ask_messages_api, ask_responses_api, ask_generate_api; /* messages.c, responses.c, generate.c */
 /* Once all is checked and tokenized, free what no answer needs: most of a large request.  Then the strings
  * of `a` are NULL, except stop, request_id, cache_salt, last_content and prompts to echo. */
 void ask_slim(struct ask *a);
