@@ -45,7 +45,7 @@ static void multiply(void *ctx, int i)
 	int32_t from = block_from(q->n_blocks, i, p->b->n_threads);
 	int32_t n = block_from(q->n_blocks, i + 1, p->b->n_threads) - from;
 	struct kern_rows x = { .form = q->form, .k = p->w->k, .rows = KERN_TILE, .data = d->tiles[q->form],
-		.tile_bytes = p->b->k->tile_bytes(q->form, p->w->k) };
+		.tile_bytes = p->b->k->tile_bytes(q->form, p->w->k), .index = q->index };
 
 	for (int32_t j = 0; j < n; j++) /* one block at a time fits L1, as it does in a prompt */
 		for (int turn = 0; turn < 4; turn++)

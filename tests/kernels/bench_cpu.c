@@ -13,6 +13,7 @@
  * matrices are multiplied (for attention bf16), and each weight and all K and V read once per step.
  * Read are, in each step, all weights and all K and V.
  * Prompts are random and new each time, and there is no prefix cache here. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,12 +112,31 @@ static void peaks(void)
 	}
 }
 
+/* Bytes of the experts that some of `tokens` tokens choose, if each chooses at random. */
+static double expert_bytes(double tokens)
+{
+	const struct sr_backend *b = d.b;
+	const struct sr_experts *x = &b->m.experts;
+	double bytes = 0;
+
+	for (int32_t l = 0; x->n && l < b->m.n_layers; l++)
+		for (int which = 0; which < 2; which++) {
+			const struct weight *w = which ? b->net.layer[l].expert_down : b->net.layer[l].expert_gu;
+
+			for (int p = 0; w && p < w->n_parts; p++)
+				bytes += x->n * (1 - pow(1 - (double)x->top / x->n, tokens)) * w->part[p].n_blocks *
+				         (double)w->part[p].block_bytes;
+		}
+	return bytes;
+}
+
 /* Bytes that a step of seqs sequences at `context` reads. */
 static double bytes_read(double seqs, double context)
 {
 	const struct sr_backend *b = d.b;
 
-	return b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block;
+	return b->roof.layer_bytes + b->roof.head_bytes + seqs * context / KERN_BLOCK * (double)b->kv_block +
+	       expert_bytes(seqs);
 }
 
 /* Least seconds for `tokens` tokens of seqs sequences, the last at `context`; one result each. */
@@ -124,12 +144,13 @@ static double least(double tokens, double seqs, double context)
 {
 	const struct sr_backend *b = d.b;
 	const struct sr_model *m = &b->m;
-	enum kern_form f = b->net.layer[0].gu->part[0].form;
+	const struct net_layer *first = &b->net.layer[0];
+	enum kern_form f = (first->gu ? first->gu : first->expert_gu)->part[0].form;
 	double at = peak[f == FORM_I8 ? PEAK_INT8 : f == FORM_BF16 ? PEAK_BF16 : PEAK_F32];
 	double read = tokens > seqs ? tokens * context / 2 : seqs * context; /* positions by all tokens */
 	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->n_vocab * m->d_model);
 	double attention = 2.0 * 2 * read * m->kind[0].n_heads * m->kind[0].head_dim * m->n_layers;
-	double bytes = bytes_read(seqs, context) / peak[PEAK_READ];
+	double bytes = (bytes_read(seqs, context) + expert_bytes(tokens) - expert_bytes(seqs)) / peak[PEAK_READ];
 	double ops = products / at + attention / peak[peak[PEAK_BF16] > 0 ? PEAK_BF16 : PEAK_F32];
 
 	return (ops > bytes ? ops : bytes) * 1e-9;

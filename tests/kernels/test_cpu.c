@@ -203,6 +203,26 @@ static void reference(const struct tiny *t, const int32_t *ids, int n, double *l
 	free(kv);
 }
 
+/* Give each matrix of the layers a list of its inputs' groups: the same weights, which multiply in another way. */
+static void act_order(struct tiny *t)
+{
+	for (int32_t l = 0; l < t->m.n_layers; l++) {
+		struct sr_layer *y = &t->m.layer[l];
+		struct sr_tensor *all[] = { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down };
+
+		for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+			struct sr_tensor *w = all[i];
+
+			w->index = (struct sr_extent){ .offset = t->size, .bytes = (uint64_t)w->k * 4 };
+			t->bytes = realloc(t->bytes, t->size + w->index.bytes);
+			assert_non_null(t->bytes);
+			for (int32_t j = 0; j < w->k; j++)
+				memcpy(t->bytes + t->size + 4 * j, (int32_t[]){ j / (w->group ? w->group : w->k) }, 4);
+			t->size += w->index.bytes;
+		}
+	}
+}
+
 static void test_reference(void **state)
 {
 	static const struct {
@@ -225,6 +245,7 @@ static void test_reference(void **state)
 		{ "gptq", SR_GPTQ4, TINY_BIAS, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "gptq_v2", SR_GPTQ4_V2, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "compressed-tensors", SR_CT4, 0, 0.1, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
+		{ "act-order", SR_GPTQ4, TINY_BIAS, 0.005, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "fp8", SR_F8, TINY_UNTIED, 0.02, 0, 0, SR_SILU, SR_ROPE_PLAIN, 0 },
 		{ "one of each", SR_Q8_0, TINY_MIXED, 0.1, 0, 1, SR_SILU, SR_ROPE_PLAIN, 0 },
 	};
@@ -253,6 +274,8 @@ static void test_reference(void **state)
 			shape.kind[1].rope.theta = 700, layers[0].d_ff = 64; /* as well as another window */
 		t = tiny_create(&shape, cases[c].type, cases[c].flags, 7 + c);
 		reference(t, text, N, want);
+		if (strcmp(cases[c].what, "act-order") == 0)
+			act_order(t);
 		for (size_t k = 0; k < sizeof(tables) / sizeof(*tables); k++) {
 			double diff = 0;
 			struct drive d;
