@@ -166,12 +166,14 @@ BOUNDS = {
     "q4_0": {"prefill-512": (1.6, 2.5)},
     "bf16": {"prefill-512": (1.05, 1.35), "decode-1": (1.0, 1.1)},
 }
-SHAPED = {   # random weights in the shape of Llama 3.2 (shapes.py)
+SHAPED = {   # random weights in the shape of Llama 3.2 and of Qwen 3 MoE (shapes.py)
     "1b-q4_0": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0), "decode-16": (3.0, 4.0)},
     "1b-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0), "decode-16": (3.0, 4.0)},
     "1b-q8_0": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0)},
     "1b-bf16": {"decode-1": (1.15, 1.4)},
     "3b-q4_k": {"decode-1": (1.15, 1.4)},
+    "e32-mxfp4": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},   # experts: 4 of 32
+    "e64-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},    # 8 of 64
 }
 AWQ = {"prefill-512": (1.2, 1.7), "decode-1": (1.8, 2.6), "decode-16": (1.3, 2.0)}
 

@@ -171,10 +171,11 @@ def model_of(build, kind):
     path = os.path.join(build, "bench", "model.AWQ" if kind == "AWQ" else f"model.{kind}.gguf")
     if kind == "Q4_1":
         return MODEL
-    if kind[:2] in ("1B", "3B"):
+    shape = kind.split("-")[0].lower()
+    if shape in ("1b", "3b", "e32", "e64"):
         import shapes                      # which needs MODEL
         if not os.path.exists(path):
-            shapes.write(kind[:2].lower(), kind[3:], path)
+            shapes.write(shape, kind[len(shape) + 1:], path)
         return path
     if kind == "AWQ" and os.environ.get("BENCH_AWQ"):
         return os.environ["BENCH_AWQ"]

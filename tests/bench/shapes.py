@@ -3,20 +3,24 @@
 
     shapes.py SHAPE TYPE FILE [SEED]
 
-    SHAPE   1b or 3b: of Llama 3.2
-    TYPE    Q4_0, Q4_K, Q8_0 or BF16: of the matrices; the embedding, which is also the head, is Q8_0 beside
-            Q4_0, Q6_K beside Q4_K
+    SHAPE   1b or 3b: of Llama 3.2; e32 or e64: of Qwen 3 MoE, 6.6 billion weights of which 1.1 compute a token,
+            with 4 of 32 or 8 of 64 experts
+    TYPE    Q4_0, Q4_K, Q8_0, BF16 or MXFP4: of the matrices; the embedding, which is also the head, is Q8_0 beside
+            Q4_0 and MXFP4, Q6_K beside Q4_K.  MXFP4 is of experts alone, others are Q8_0
 
 The vocabulary is the default model's.  Weights have a standard deviation of about 0.02 and a mean near 0, so
 that numbers stay as large as in a trained model.  A file of the same seed has the same bytes."""
-import os, random, struct, sys
+import math, os, random, struct, sys
 
 from bench_peers import MODEL
 
-SHAPES = {   # layers, d_model, heads, KV heads, head_dim, d_ff
+SHAPES = {   # layers, d_model, heads, KV heads, head_dim, d_ff (of an expert)
     "1b": (16, 2048, 32, 8, 64, 8192),
     "3b": (28, 3072, 24, 8, 128, 8192),
+    "e32": (16, 2048, 32, 4, 64, 2048),
+    "e64": (16, 2048, 32, 4, 64, 1024),
 }
+EXPERTS = {"e32": (32, 4), "e64": (64, 8)}   # of a layer; of a token
 ALIGN = 32
 CHUNK = 1 << 14                  # blocks written at once
 # GGUF's number; weights and bytes of a block; the high bytes of its f16 scales, by their place
@@ -26,8 +30,9 @@ F32, TYPES = 0, {
     "Q4_K": (12, 256, 144, {1: 0x08, 3: 0x13}),  # d = 2^-13 .., and 7.5 times as much for minima
     "Q6_K": (14, 256, 210, {209: 0x00}),         # d < 2^-16
     "BF16": (30, 1, 2, {}),
+    "MXFP4": (39, 32, 17, {0: 120}),             # 2^-7 times 0 .. 6
 }
-HEAD = {"Q4_0": "Q8_0", "Q4_K": "Q6_K"}
+HEAD = {"Q4_0": "Q8_0", "Q4_K": "Q6_K", "MXFP4": "Q8_0"}
 SIGNED = bytes(b & 0x80 | 0x3c for b in range(256))    # bf16: high bytes of +- 2^-7 .. 2^-5
 
 
@@ -69,27 +74,40 @@ def vocabulary(path):
 
 def settings(shape, name):
     layers, d, heads, kv, head_dim, ff = SHAPES[shape]
-    out = [text("general.architecture") + struct.pack("<I", 8) + text("llama"),
+    arch = "qwen3moe" if shape in EXPERTS else "llama"
+    out = [text("general.architecture") + struct.pack("<I", 8) + text(arch),
            text("general.name") + struct.pack("<I", 8) + text(name)]
+    experts = zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), (*EXPERTS.get(shape, ()), ff))
     for key, value in (("block_count", layers), ("context_length", 131072), ("embedding_length", d),
                        ("feed_forward_length", ff), ("attention.head_count", heads),
-                       ("attention.head_count_kv", kv), ("rope.dimension_count", head_dim)):
-        out.append(text("llama." + key) + struct.pack("<II", 4, value))
+                       ("attention.head_count_kv", kv), *(experts if shape in EXPERTS else ()),
+                       *((k, head_dim) for k in (("attention.key_length", "attention.value_length")
+                                                 if shape in EXPERTS else ("rope.dimension_count",)))):
+        out.append(text(f"{arch}.{key}") + struct.pack("<II", 4, value))
     for key, value in (("rope.freq_base", 500000), ("attention.layer_norm_rms_epsilon", 1e-5)):
-        out.append(text("llama." + key) + struct.pack("<If", 6, value))
+        out.append(text(f"{arch}.{key}") + struct.pack("<If", 6, value))
     return out
 
 
 def tensors(shape, kind, n_vocab):
-    """(name, inputs, outputs or None, type)"""
+    """(name, inputs, outputs or None, type), and of experts their number"""
     layers, d, heads, kv, head_dim, ff = SHAPES[shape]
     yield "token_embd.weight", d, n_vocab, HEAD.get(kind, kind)
     yield "output_norm.weight", d, None, "F32"
+    dense = "Q8_0" if kind == "MXFP4" else kind
     for i in range(layers):
         for name, k, n in (("attn_norm", d, None), ("attn_q", d, heads * head_dim), ("attn_k", d, kv * head_dim),
-                           ("attn_v", d, kv * head_dim), ("attn_output", heads * head_dim, d),
-                           ("ffn_norm", d, None), ("ffn_gate", d, ff), ("ffn_up", d, ff), ("ffn_down", ff, d)):
-            yield f"blk.{i}.{name}.weight", k, n, kind if n else "F32"
+                           ("attn_v", d, kv * head_dim), ("attn_output", heads * head_dim, d), ("ffn_norm", d, None)):
+            yield f"blk.{i}.{name}.weight", k, n, dense if n else "F32"
+        if shape not in EXPERTS:
+            for name, k, n in (("ffn_gate", d, ff), ("ffn_up", d, ff), ("ffn_down", ff, d)):
+                yield f"blk.{i}.{name}.weight", k, n, kind
+            continue
+        for name in ("attn_q_norm", "attn_k_norm"):
+            yield f"blk.{i}.{name}.weight", head_dim, None, "F32"
+        yield f"blk.{i}.ffn_gate_inp.weight", d, EXPERTS[shape][0], "BF16"
+        for name, k, n in (("ffn_gate_exps", d, ff), ("ffn_up_exps", d, ff), ("ffn_down_exps", ff, d)):
+            yield f"blk.{i}.{name}.weight", k, n, kind, EXPERTS[shape][0]
 
 
 def weights(rng, kind, k, n):
@@ -118,16 +136,16 @@ def write(shape, kind, path, seed=1):
     kept, n_vocab = vocabulary(MODEL)
     keys, rng = settings(shape, f"random {shape} {kind}") + kept, random.Random(seed)
     table, at, todo = [], 0, list(tensors(shape, kind, n_vocab))
-    for name, k, n, t in todo:
-        dims = (k,) if n is None else (k, n)
+    for name, k, n, t, *count in todo:
+        dims = (k,) if n is None else (k, n, *count)
         table.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims,
                                               F32 if t == "F32" else TYPES[t][0], at))
-        at += (bytes_of(t, k, n) + ALIGN - 1) // ALIGN * ALIGN
+        at += (bytes_of(t, k, n) * math.prod(count) + ALIGN - 1) // ALIGN * ALIGN
     with open(path + ".part", "wb") as f:
         f.write(struct.pack("<4sIQQ", b"GGUF", 3, len(table), len(keys)) + b"".join(keys) + b"".join(table))
         f.write(bytes(-f.tell() % ALIGN))
-        for _, k, n, t in todo:
-            for piece in weights(rng, t, k, n):
+        for _, k, n, t, *count in todo:
+            for piece in weights(rng, t, k, n and n * math.prod(count)):
                 f.write(piece)
             f.write(bytes(-f.tell() % ALIGN))
     os.rename(path + ".part", path)
