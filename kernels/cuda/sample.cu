@@ -148,7 +148,20 @@ static __device__ double log_sum(const float *x, int32_t n, float max, struct sc
 		return max > 0 ? (double)max : 0;
 	EACH(i, n)
 		sum += x[i] == x[i] ? expf(x[i] - max) : 0;
-	return log(block_sum((double)sum, s->sum)) + (double)max;
+	sum = warp_sum(sum);
+	__syncthreads(); /* the previous user has read s->sum */
+	if (threadIdx.x % 32 == 0)
+		s->sum[threadIdx.x / 32] = (double)sum;
+	__syncthreads();
+	if (threadIdx.x == 0) {              /* 8.9 and 12.0 have two lanes of double for a whole multiprocessor */
+		double all = 0;
+
+		for (int i = 0; i < WARPS; i++)
+			all += s->sum[i];
+		s->sum[0] = log(all) + (double)max;
+	}
+	__syncthreads();
+	return s->sum[0];
 }
 
 static __device__ int32_t rank_of(const float *x, int32_t n, int32_t id, struct scratch *s)

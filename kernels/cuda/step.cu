@@ -225,7 +225,7 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 
 /* ---- lists ---------------------------------------------------------------------------- */
 
-struct begin_scratch { uint64_t sum[THREADS / 32]; int32_t upto[THREADS / 32]; };
+struct begin_scratch { uint64_t sum[THREADS / 32]; int32_t upto[THREADS / 32]; struct submission head; };
 
 /* Returns *all plus the sum of v over the threads before this one; adds the sum over all threads to *all. */
 static __device__ int32_t block_before(int32_t v, int32_t *all, struct begin_scratch *s)
@@ -412,7 +412,12 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	struct submission h = a.submitted[a.current->turn % FLIGHTS];
+	struct begin_scratch *scratch = (struct begin_scratch *)shared;
+
+	if (threadIdx.x == 0)                /* it lies in the host's memory: one read for all threads */
+		scratch->head = a.submitted[a.current->turn % FLIGHTS];
+	__syncthreads();
+	struct submission h = scratch->head;
 
 	if (blockIdx.x == 0) {
 		if (threadIdx.x == 0) {
@@ -421,7 +426,7 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 			a.current->top = h.top;
 			a.current->signal = h.signal;
 		}
-		put_lists(a, h, (struct begin_scratch *)shared);
+		put_lists(a, h, scratch);
 		return;
 	}
 	for (int32_t i = (int32_t)blockIdx.x - 1; i < h.n_cmd_slots; i += (int32_t)gridDim.x - 1)
