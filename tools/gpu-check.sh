@@ -12,7 +12,7 @@
 #	groups         a model's layers in several groups of KV blocks, against one group
 #	kinds, experts what families other than Llama have; mixtures of experts
 #	packed, products, lt   products of 4- and 8-bit weights, of bf16, and by cuBLASLt: against sums in double
-#	graph, masks, guesses, special  steps as graphs, guided rows, rows with guesses, each special kernel switched off
+#	graph, masks, guesses, pool, special  steps as graphs, guided rows, guesses, vectors, each special kernel switched off
 #	hopper         products of many rows and attention by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
 #	speed          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
@@ -281,6 +281,7 @@ if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	whole graph 40 "$tests/test_cuda_graph"
 	whole masks 30 "$tests/test_cuda_masks"
 	whole guesses 30 "$tests/test_cuda_guesses"
+	whole pool 30 "$tests/test_cuda_pool"
 	step products 30 180 "$tests/test_cuda_products"
 	step packed 60 180 "$tests/test_cuda_packed"
 	step hopper 30 180 "$tests/test_cuda_hopper"

@@ -202,6 +202,7 @@ static size_t lay_slots(struct sr_backend *b, unsigned char *base)
 	s->table = (int32_t *)cut(&c, n * (size_t)s->table_cap, sizeof(int32_t));
 	s->history = (int32_t *)cut(&c, n * (size_t)s->history_cap, sizeof(int32_t));
 	s->word = (uint32_t *)cut(&c, n * (size_t)s->word_cap, sizeof(uint32_t));
+	s->sum = b->lim.vectors ? (float *)cut(&c, n * (size_t)b->m.d_model, sizeof(float)) : NULL;
 	return c.at;
 }
 
@@ -300,9 +301,8 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
 {
-	if (lim->vectors)
-		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes no vectors yet; "
-			"--device cpu does");
+	if (lim->vectors && lim->world > 1)
+		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes vectors on one GPU alone");
 	if (lim->drafts && m->delta.v_heads)
 		return refuse(-ENOTSUP, err, errlen, "--speculative-config: layers of %s have a state, which a wrong guess "
 			"would have changed", m->arch);
@@ -333,11 +333,10 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 static void put(struct dev *, enum place, const float *, int);
 static void get(struct dev *, enum place, float *, int);
 
-/* Vectors are refused: no pool. */
 static const struct ops cuda_ops = {
 	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, norm, sum, scale, inputs, input_mul, weigh, heads, attend,
 	attend_gate, recur, act_mul, pick_norm,
-	sample, NULL,
+	sample, pool,
 	put, get,
 };
 
@@ -414,6 +413,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	b->kv_block = b->d.kv.stride * (b->d.kv.f8 ? 1 : sizeof(bf16));
 	b->d.kv.block = b->kv_block;
 	b->d.draw.guided = lim->masks > 0;
+	b->d.draw.width = lim->width;
 	return net_load(&cuda_ops, &b->d, NULL, &b->m, err, errlen);
 }
 
@@ -759,7 +759,8 @@ void batch_compute(struct sr_backend *b)
 	step_begin(d);
 	if (d->batch.step.n_tokens && !d->fault.lost) {
 		angles(d, d->batch.step.n_tokens);
-		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks, 0, (int)logit_rows(b),
+		forward(&cuda_ops, d, &b->net, d->batch.step.n_tokens, d->batch.step.n_picks,
+			d->batch.step.n_pooled ? d->batch.step.n_rows : 0, (int)logit_rows(b),
 			NULL, NULL);
 		sample_settle(d);
 	}

@@ -51,6 +51,7 @@
 void embed(struct dev *, const struct weight *, float, int);
 void add_norm(struct dev *, int, const struct weight *, const struct weight *, enum sr_norm, float, float, int);
 void pick_norm(struct dev *, const struct weight *, enum sr_norm, float, int, int);
+void pool(struct dev *, const struct weight *, enum sr_norm, float, int);
 void act_mul(struct dev *, enum sr_ffn, enum sr_act, float, int, int);
 void norm(struct dev *, enum place, const struct weight *, float, int);
 void sum(struct dev *, enum place, enum place, int);
@@ -69,6 +70,7 @@ size_t state_bytes(const struct sr_model *m); /* of one sequence; 0: no layer ha
 struct draw_space {
 	struct sr_masks masks;       /* pinned; core writes them at any time */
 	bool guided;                 /* there are masks */
+	int32_t width;               /* elements of a vector in a batch */
 	float    *candidates;        /* [logit_rows][n_vocab] */
 	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
 	int32_t  *drawn;             /* [picks] ids drawn in rows with guesses; NULL: there are none */

@@ -119,7 +119,7 @@ bool graph_launch(struct dev *d, const struct sr_batch *b)
 	const struct step *s = &d->batch.step;
 	int32_t i = 0;
 
-	if (!g || d->fault.lost || s->n_tokens != b->n_rows || s->n_picks < 1)
+	if (!g || d->fault.lost || s->n_tokens != b->n_rows || s->n_picks < 1 || s->n_pooled)
 		return false;
 	while (i < g->n && (g->size[i] < s->n_tokens || g->size[i] < s->n_picks))
 		i++;

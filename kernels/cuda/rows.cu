@@ -132,6 +132,69 @@ template <int HOW> static __global__ void pick_norm_kernel(const float *x, const
 		y + (size_t)blockIdx.x * (size_t)D, (float *)shared);
 }
 
+/* ---- pooled rows ---------------------------------------------------------------------------------------- */
+
+struct pool_args {
+	const struct sr_row *row;
+	const int32_t *token_of;             /* [rows] */
+	const float *x;
+	struct norm pre;                     /* w NULL: none */
+	struct slots slots;
+	const struct current_batch *current;
+	int32_t D, width;                    /* width: of a vector's place in the batch */
+};
+
+static __device__ bool counts(const struct sr_row &r, int32_t j)
+{
+	return r.pool == SR_POOL_MEAN ? true : r.pool == SR_POOL_FIRST ? r.first + j == 0 : r.sample && j == r.n - 1;
+}
+
+/* The vector of a prompt that ends in this batch, in the host's memory. */
+static __device__ void put_vector(const struct pool_args &a, const struct sr_row &r, const float *sum, float *scratch)
+{
+	struct sr_pooling want = a.slots.slot[r.slot].pooling;
+	int32_t n = want.width ? (int32_t)want.width : a.D;
+	float *to = a.current->vector + (size_t)r.mask * (size_t)a.width, by = 1, squares = 0;
+
+	if (r.pool == SR_POOL_MEAN)
+		by = 1 / (float)(r.first + r.n);
+	for (int32_t i = (int32_t)threadIdx.x; i < n && want.unit; i += (int32_t)blockDim.x)
+		squares += sum[i] * by * (sum[i] * by);
+	if (want.unit)
+		by /= fmaxf(sqrtf(block_sum(squares, scratch)), 1e-12f);
+	for (int32_t i = (int32_t)threadIdx.x; i < n && i < a.width; i += (int32_t)blockDim.x)
+		to[i] = sum[i] * by;
+}
+
+/* grid: rows.  Tokens are added in the order of their positions; a thread adds the same elements of each. */
+template <int HOW> static __global__ void pool_kernel(struct pool_args a)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	struct sr_row r = a.row[blockIdx.x];
+	float *sum = a.slots.sum + (size_t)r.slot * (size_t)a.D;
+
+	if (!r.pool || r.pool == SR_POOL_LOGITS)
+		return;
+	for (int32_t j = 0; j < r.n; j++) {
+		const float *x = a.x + (size_t)(a.token_of[blockIdx.x] + j) * (size_t)a.D;
+		struct norm_of_row k = { 0, 1 };
+
+		if (!counts(r, j))
+			continue;
+		if (a.pre.w)
+			k = measure_row<HOW>(x, a.D, a.pre.eps, (float *)shared);
+		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x) {
+			float v = a.pre.w ? normed<HOW>(x[i], k, a.pre, i) : x[i];
+
+			sum[i] = r.pool == SR_POOL_MEAN && r.first + j > 0 ? sum[i] + v : v;
+		}
+	}
+	if (r.sample)
+		put_vector(a, r, sum, (float *)shared);
+}
+
 /* ---- rows of other places ----------------------------------------------------------------------------- */
 
 /* The first n elements of rows of f32, in place. */
@@ -390,4 +453,14 @@ void input_mul(struct dev *d, int l, enum sr_act act, int width, int T)
 		cuda_ok(d, start(input_mul_kernel, T, THREADS, 0, d->stream, (const bf16 *)d->act.place[P_GU],
 			(const bf16 *)d->act.place[P_INPUTS] + (size_t)l * (size_t)width, d->m->n_layers * width, (int)act,
 			width, (bf16 *)d->act.place[P_ACT]), "input of a layer");
+}
+
+void pool(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int n_rows)
+{
+	struct pool_args a = { d->batch.list.row, d->batch.list.token_of, (const float *)d->act.place[P_X],
+		norm_by(w, eps), d->slots, d->batch.current, d->m->d_model, d->draw.width };
+
+	if (!d->fault.lost)
+		cuda_ok(d, start(how == SR_LAYER ? pool_kernel<SR_LAYER> : pool_kernel<SR_RMS>, n_rows,
+			norm_threads(a.D), 4 * SCRATCH, d->stream, a), "pool");
 }

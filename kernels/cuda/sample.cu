@@ -32,6 +32,7 @@ struct sample_args {
 	struct sr_masks masks;
 	const uint64_t *tag;         /* of several ranks: as rank 0 found it, for each block; else NULL */
 	int32_t n_vocab;
+	int32_t width;               /* elements of a vector */
 	float cap;
 };
 
@@ -597,6 +598,19 @@ static __global__ void settle_kernel(struct settle_args a)
 	}
 }
 
+/* ---- vectors of logits ----------------------------------------------------------------- */
+
+/* SR_POOL_LOGITS: of the ids in the slot's only list. */
+static __device__ void put_logits(const struct sample_args &a, const struct batch_pick &p, const float *x, float *vector)
+{
+	const uint32_t *word = word_of(&a.slots, p.slot);
+	int32_t n = a.slots.slot[p.slot].n_words > 2 ? (int32_t)word[1] : 0;
+
+	EACH(i, n < a.width ? n : a.width)
+		vector[(size_t)(p.vector - 1) * (size_t)a.width + (size_t)i] =
+			word[2 + i] < (uint32_t)a.n_vocab ? x[word[2 + i]] : 0;
+}
+
 /* ---- the kernel ----------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_args a)
@@ -627,6 +641,10 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		EACH(i, a.n_vocab)
 			x[i] = a.cap * tanhf(x[i] / a.cap);
 	__syncthreads();
+	if (p.vector) {
+		put_logits(a, p, x, batch.vector);
+		return;
+	}
 	if (what == SR_MASK_BITS)
 		mask_logits(&a.masks, &p, x, a.n_vocab, s);
 	most = largest(x, a.n_vocab, s);
@@ -665,6 +683,7 @@ void sample(struct dev *d, float cap, int i0, int R)
 	a.n_vocab = d->m->n_vocab;
 	a.masks = d->draw.masks;
 	a.cap = cap;
+	a.width = d->draw.width;
 	if (d->ranks.world > 1 && d->draw.guided) {
 		ranks_tags(d, i0, R);
 		a.tag = d->ranks.tag;

@@ -105,6 +105,12 @@ static int32_t link_commands(struct dev *d, const struct sr_batch *b, const stru
 	return n;
 }
 
+/* Its results, and a vector of logits, which sampling makes, too. */
+static __host__ __device__ int32_t picks_of(const struct sr_row *r)
+{
+	return row_results(r) + (r->pool == SR_POOL_LOGITS && r->sample);
+}
+
 static struct step count(const struct dev *d, const struct sr_batch *b, const struct sr_limits *l)
 {
 	struct step s = {};
@@ -115,7 +121,8 @@ static struct step count(const struct dev *d, const struct sr_batch *b, const st
 
 		s.n_tokens += r->n;
 		assert(batch_row_ok(b, l, r));
-		s.n_picks += row_results(r);
+		s.n_picks += picks_of(r);
+		s.n_pooled += r->pool && r->pool != SR_POOL_LOGITS;
 		s.n_guessed += r->n_draft > 0;
 		if (r->n == 1 && !runs_only(d)) {
 			singles++;
@@ -142,7 +149,7 @@ void step_fill(struct dev *d, const struct sr_batch *b, const struct sr_limits *
 	d->batch.step = count(d, b, l);
 	d->batch.step.n_cmd_slots = link_commands(d, b, l, first_cmd, next_cmd);
 	*h = (struct submission){ b->n_rows, d->batch.step.n_cmd_slots, b->row, b->token, b->cmd, b->word,
-		first_cmd, next_cmd, b->result, b->top, s };
+		first_cmd, next_cmd, b->result, b->top, b->vector, s };
 }
 
 /* ---- commands ------------------------------------------------------------------------- */
@@ -206,6 +213,9 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 		break;
 	case SR_CMD_BLOCKS:
 		copy_words((uint32_t *)table_of(slots, c.slot) + c.group * slots->group_cap + c.a, word, c.n);
+		break;
+	case SR_CMD_POOL:
+		copy_words((uint32_t *)&s->pooling, word, sizeof(s->pooling) / sizeof(uint32_t));
 		break;
 	case SR_CMD_STATE:
 		if (threadIdx.x == 0) {
@@ -360,7 +370,7 @@ static __device__ void put_rows(const begin_args &a, const struct submission &h,
 		pieces = single(a, r) ? pieces_of(r.first + 1, size, each) : 0;
 		runs = single(a, r) ? 0 : put_runs(a, r, 0, run_size, NULL, 0);
 		token = block_before(r.n, &all->n_tokens, scratch);
-		pick = block_before(row_results(&r), &all->n_picks, scratch);
+		pick = block_before(picks_of(&r), &all->n_picks, scratch);
 		first_piece = block_before(pieces, &all->n_pieces, scratch);
 		first_run = block_before(runs, &all->n_runs, scratch);
 		if (i < h.n_rows) {
@@ -424,6 +434,7 @@ static __global__ void __launch_bounds__(THREADS) begin_kernel(struct begin_args
 			h.signal->begin_ns = device_ns();
 			a.current->result = h.result;
 			a.current->top = h.top;
+			a.current->vector = h.vector;
 			a.current->signal = h.signal;
 		}
 		put_lists(a, h, scratch);

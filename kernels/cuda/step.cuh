@@ -31,6 +31,7 @@ struct submission {
 	const int32_t *next_cmd;     /* [cmds] the next of the same slot, or -1 */
 	struct sr_result *result;
 	struct sr_top *top;
+	float *vector;
 	struct signal *signal;
 };
 
@@ -39,6 +40,7 @@ struct current_batch {
 	uint32_t turn;               /* batches that have ended; this one is submitted[turn % FLIGHTS] */
 	struct sr_result *result;
 	struct sr_top *top;
+	float *vector;
 	struct signal *signal;
 };
 
@@ -67,8 +69,9 @@ struct lists {
 
 /* The counts that the kernels are launched for: those of the batch, or those of a graph.
  * n_cmd_slots: slots that have commands.  n_rows: 0 in a graph.  full_runs: pieces of runs that fill the device;
- * 0: no run is divided.  n_guessed: rows with guesses. */
-struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows, full_runs, n_guessed; };
+ * 0: no run is divided.  n_guessed: rows with guesses.  n_pooled: rows that are
+ * pooled, but for logits. */
+struct step { int32_t n_tokens, n_picks, n_pieces, n_runs, n_cmd_slots, n_rows, full_runs, n_guessed, n_pooled; };
 
 struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a turn */
 
@@ -76,6 +79,7 @@ struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a
 
 struct slot {
 	struct sr_sampling s;
+	struct sr_pooling pooling;   /* SR_CMD_POOL */
 	int32_t last;                /* the token drawn last */
 	int32_t counted;             /* a history was sent: append drawn tokens to it */
 	int32_t n_prompt, n_history, n_words;
@@ -89,6 +93,7 @@ struct slots {
 	int32_t  *table;             /* [slots + 1][table_cap]: [n_groups][group_cap] */
 	int32_t  *history;           /* [slots + 1][history_cap], prompt first */
 	uint32_t *word;              /* [slots + 1][word_cap] */
+	float    *sum;               /* [slots + 1][d_model] of pooled prompts; NULL: there are none */
 	int32_t   table_cap, group_cap, history_cap, word_cap;
 };
 
