@@ -378,14 +378,13 @@ static void write_keep(struct daemon *d)
 static int make_prefixes(struct daemon *d)
 {
 	const struct sr_limits *l = &d->plan.limits;
-	bool shared = getenv(PREFIX_SECRET_FD);
 	int r = prefix_secret(&d->secret);
 
-	if (!r && begin_keep(d, shared) < 0)
+	if (r >= 0 && begin_keep(d, r > 0) < 0)
 		return -1;
-	if (!r && d->cfg.data_parallel_size > 1 && d->cfg.enable_prefix_caching)
+	if (r >= 0 && d->cfg.data_parallel_size > 1 && d->cfg.enable_prefix_caching)
 		r = prefix_create(&d->shown, &d->shown_fd, (int64_t)l->n_blocks + l->n_host_blocks, &d->secret);
-	if (!r && d->shown)
+	if (r >= 0 && d->shown)
 		d->shown->scope = scope_of(&d->cfg);
 	if (r < 0) {
 		snprintf(d->err, sizeof(d->err), "the names of cached prefixes have no key or no memory: %s",

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -113,12 +114,32 @@ int prefix_secret_fd(void)
 	return -EIO;
 }
 
+/* The secret that the service manager has for all replicas; -ENOENT: it has none. */
+static int credential(struct prefix_secret *out)
+{
+	const char *dir = getenv("CREDENTIALS_DIRECTORY");
+	char path[4096];
+	ssize_t n;
+	int fd;
+
+	if (!dir || snprintf(path, sizeof(path), "%s/" PREFIX_CREDENTIAL, dir) >= (int)sizeof(path))
+		return -ENOENT;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, out, sizeof(*out));
+	close(fd);
+	return n == sizeof(*out) ? 1 : -EINVAL;
+}
+
 int prefix_secret(struct prefix_secret *out)
 {
 	const char *given = getenv(PREFIX_SECRET_FD);
-	int fd = given ? atoi(given) : -1;
+	int fd = given ? atoi(given) : -1, r;
 	ssize_t n;
 
+	if (!given && (r = credential(out)) != -ENOENT)
+		return r;
 	if (!given)
 		return getrandom(out, sizeof(*out), 0) == sizeof(*out) ? 0 : -EIO;
 	unsetenv(PREFIX_SECRET_FD);
@@ -126,7 +147,7 @@ int prefix_secret(struct prefix_secret *out)
 		return -EINVAL;
 	n = pread(fd, out, sizeof(*out), 0);
 	close(fd);
-	return n == sizeof(*out) ? 0 : -EINVAL;
+	return n == sizeof(*out) ? 1 : -EINVAL;
 }
 
 /* ---- the page ---- */

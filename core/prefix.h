@@ -7,7 +7,7 @@
  * and writer do not wait for each other, and the daemon compares ids as ever.
  *
  *	slipring serve -> PREFIX_SECRET_FD -> each daemon     the same secret for all replicas, so that
- *	                                                      a prompt's names are computed once
+ *	or LoadCredential=slipring-prefix:FILE                a prompt's names are computed once
  *	adapter --CONTROL_PREFIX--> core/control.c            on the control socket; only the gateway's uid,
  *	        <-- a descriptor --'                          the daemon's own and root get it
  *
@@ -26,6 +26,7 @@
 #define PREFIX_MAGIC   0x46505253u   /* "SRPF" */
 #define PREFIX_VERSION 1u
 #define PREFIX_SECRET_FD "SLIPRING_SECRET_FD" /* environment: a sealed memory of struct prefix_secret */
+#define PREFIX_CREDENTIAL "slipring-prefix"   /* in CREDENTIALS_DIRECTORY: a file with the secret's 32 bytes */
 #define PREFIX_BLOCK_MAX 64          /* most tokens of a block */
 #define PREFIX_GROUPS  16            /* most groups of layers (KV_GROUPS) */
 #define PREFIX_PLACES  8             /* names in a bucket: one cache line */
@@ -51,7 +52,7 @@ struct prefix_page {
 	_Alignas(64) uint64_t bucket[][PREFIX_PLACES]; /* 0 = a free place */
 };
 
-/* A secret: of the environment, or random.  0 or -errno. */
+/* A secret.  1: that of all replicas, from `slipring serve` or the service manager; 0: random; or -errno. */
 int  prefix_secret(struct prefix_secret *out);
 int  prefix_secret_fd(void);         /* for `slipring serve`: a descriptor for PREFIX_SECRET_FD, or -errno */
 

@@ -78,6 +78,29 @@ static void page(void **state)
 	prefix_destroy(p);
 }
 
+/* Replicas that a service manager starts get the secret from it. */
+static void credentials(void)
+{
+	char dir[] = "/tmp/test_prefix.XXXXXX", path[64];
+	struct prefix_secret a, b = { { 5, 6 }, { 7, 8 } };
+	FILE *f;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/" PREFIX_CREDENTIAL, dir);
+	setenv("CREDENTIALS_DIRECTORY", dir, 1);
+	assert_int_equal(prefix_secret(&a), 0);                /* it has none: random */
+	f = fopen(path, "w");
+	assert_int_equal(fwrite(&b, sizeof(b), 1, f), 1);
+	fclose(f);
+	assert_int_equal(prefix_secret(&a), 1);
+	assert_memory_equal(&a, &b, sizeof(a));
+	assert_int_equal(truncate(path, sizeof(b) - 1), 0);
+	assert_int_equal(prefix_secret(&a), -EINVAL);          /* too short: no key at all */
+	unsetenv("CREDENTIALS_DIRECTORY");
+	unlink(path);
+	rmdir(dir);
+}
+
 static void secrets(void **state)
 {
 	struct prefix_secret a, b;
@@ -88,17 +111,19 @@ static void secrets(void **state)
 	assert_true(fd >= 0);
 	snprintf(text, sizeof(text), "%d", dup(fd));
 	setenv(PREFIX_SECRET_FD, text, 1);
-	assert_int_equal(prefix_secret(&a), 0);
+	assert_int_equal(prefix_secret(&a), 1);
 	assert_null(getenv(PREFIX_SECRET_FD));
 	snprintf(text, sizeof(text), "%d", dup(fd));
 	setenv(PREFIX_SECRET_FD, text, 1);
-	assert_int_equal(prefix_secret(&b), 0);
+	assert_int_equal(prefix_secret(&b), 1);
 	assert_memory_equal(&a, &b, sizeof(a));
 	assert_int_equal(prefix_secret(&b), 0);                /* without the environment: random */
 	assert_memory_not_equal(&a, &b, sizeof(a));
 	setenv(PREFIX_SECRET_FD, "0", 1);
 	assert_int_equal(prefix_secret(&b), -EINVAL);
 	close(fd);
+	unsetenv(PREFIX_SECRET_FD);
+	credentials();
 	/* A tenant never equals a uid; scopes keep apart what they say. */
 	assert_int_equal(prefix_tenant(&a, 7, true, 0), 7);
 	assert_int_equal(prefix_tenant(&a, 7, false, 9), 7);
