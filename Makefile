@@ -9,7 +9,7 @@
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
-#	make events     100,000 KV events of a load, as a subscriber hears them
+#	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
 #	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
@@ -437,6 +437,10 @@ dynamo-test: $(addprefix $(BUILD)/,$(PROGRAMS) libslipring.so libslipring-text.s
 		echo "SKIP: ai-dynamo does not install here"
 	tests/e2e/dynamo.py $(BUILD) $(STREAMS)
 
+.PHONY: bench-events
+bench-events: $(BUILD)/tests/bench_events
+	$<
+
 events: $(addprefix $(BUILD)/,$(PROGRAMS))
 	EVENTS=100000 tests/e2e/e2e_events.py $(BUILD)
 
@@ -574,6 +578,8 @@ install: all
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig $(UNITDIR) $(SYSUSERS) \
 		$(TMPFILES) $(MANDIR)/man1 $(MANDIR)/man8 $(PYDIR) /etc/slipring)
 	install -m 755 $(PROGRAMS:%=$(BUILD)/%) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/lib/slipring
+	ln -sf ../../bin/slipring $(DESTDIR)$(PREFIX)/lib/slipring/vllm
 	install -m 755 $(BUILD)/libslipring.so $(DESTDIR)$(LIBDIR)/libslipring.so.1
 	install -m 755 $(BUILD)/libslipring-text.so $(DESTDIR)$(LIBDIR)/libslipring-text.so.0
 	ln -sf libslipring.so.1 $(DESTDIR)$(LIBDIR)/libslipring.so

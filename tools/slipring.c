@@ -1,5 +1,9 @@
 /* slipring.c - the command: finds the subcommand and runs it.  Each subcommand has its own file with
- * int cmd_NAME(int argc, char **argv), where argv[0] is its name.  It returns the exit code. */
+ * int cmd_NAME(int argc, char **argv), where argv[0] is its name.  It returns the exit code.
+ *
+ * Called as `vllm`, by a link, --version ends with the version of vLLM whose flags and routes are here:
+ * KServe chooses flags by that word, and then runs `vllm serve`. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +11,8 @@
 #include "core/instance/config.h"
 #include "core/instance/log.h"
 #include "visible.h"
+
+#define AS_VLLM "0.32.0"        /* the vLLM that docs/vllm.md compares with */
 
 static const struct { const char *name; int (*run)(int, char **); const char *what; } command[] = {
 	{ "serve",    cmd_serve,    "serve a model: runs the daemon and the OpenAI server in the foreground" },
@@ -46,7 +52,8 @@ static int slipring_usage(FILE *to)
 
 int main(int argc, char **argv)
 {
-	const char *name[N_COMMANDS], *near;
+	const char *name[N_COMMANDS], *near, *slash = argc ? strrchr(argv[0], '/') : NULL;
+	const bool as_vllm = argc && !strcmp(slash ? slash + 1 : argv[0], "vllm");
 	static char help[] = "--help";
 
 	log_open("slipring");
@@ -60,7 +67,7 @@ int main(int argc, char **argv)
 		argv[2] = help;
 	}
 	if (!strcmp(argv[1], "--version")) {
-		printf("slipring %s\n", SLIPRING_VERSION);
+		printf(as_vllm ? "slipring %s, as vLLM " AS_VLLM "\n" : "slipring %s\n", SLIPRING_VERSION);
 		return 0;
 	}
 	for (int i = 0; i < N_COMMANDS; i++) {

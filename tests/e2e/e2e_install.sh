@@ -18,7 +18,7 @@ check "make install" make --no-print-directory BUILD="$build" DESTDIR="$dir" PRE
 for f in bin/slipring bin/slipringd bin/slipring-http bin/slipring-events include/slipring.h include/slipring-sampling.h include/slipring-guide.h \
          include/slipring-text.h \
          lib/libslipring.a lib/libslipring.so.1 lib/libslipring-text.so.0 share/man/man1/slipring.1 \
-         share/slipring/python/slipring.py share/slipring/python/slipring_vllm.py share/slipring/python/slipring_dynamo.py lib/sysusers.d/slipring.conf lib/tmpfiles.d/slipring.conf; do
+         lib/slipring/vllm share/slipring/python/slipring.py share/slipring/python/slipring_vllm.py share/slipring/python/slipring_dynamo.py lib/sysusers.d/slipring.conf lib/tmpfiles.d/slipring.conf; do
 	check "$f is installed" test -s "$dir/usr/$f"
 done
 check "settings are installed" test -s "$dir/etc/slipring/slipring.yaml"
