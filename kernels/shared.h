@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 enum { SR_RANKS_MAX = 16 };
+#define SHARED_CLEAR ((size_t)4096)
 
 #ifndef __cplusplus                  /* C++ has no _Atomic: kernels/cuda calls the functions */
 #include <stdatomic.h>
@@ -28,8 +29,6 @@ struct sr_shared {
 	struct { _Alignas(64) _Atomic uint64_t beat; } rank[SR_RANKS_MAX];
 	_Alignas(64) unsigned char data[];       /* sr_need.shared bytes; up to SHARED_CLEAR of them are 0 when ranks start */
 };
-
-#define SHARED_CLEAR ((size_t)4096)
 
 static inline void shared_beat(struct sr_shared *s, int32_t rank)
 {

@@ -680,8 +680,8 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 		e = load_weights(b, src, err, errlen);
 	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
 		e = device_error(b, err, errlen);
-	if (!e)
-		ranks_meet(&b->d);
+	if (!e && !ranks_meet(&b->d))
+		e = device_error(b, err, errlen);
 	if (!e && lim->self_check) {
 		e = self_check(&b->d, &b->net, lim, err, errlen);
 		if (b->d.fault.lost)
@@ -817,6 +817,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 		f->state = DONE;
 		f->batch.begin_ns = f->launched_ns > b->ended_ns ? f->launched_ns : b->ended_ns;
 		f->batch.end_ns = b->ended_ns = sr_now();
+		f->batch.ranks_ns = ranks_waited(&b->d);
 		f->batch.check = b->d.ranks.world > 1 ? hash_of(&f->batch) : 0;
 		return 1;
 	}
@@ -824,6 +825,7 @@ static int poll_batch(struct sr_backend *b, int32_t i)
 		e = cudaStreamQuery(b->d.stream);
 		if (e != cudaErrorNotReady)
 			cuda_ok(&b->d, e, "compute");
+		nccl_look(&b->d);
 	}
 	return b->d.fault.lost ? lost(b) : 0;
 }

@@ -9,6 +9,7 @@
 #include "kernels/ranks/ranks.h"
 
 void (*processes_begin)(int32_t rank);
+uint32_t processes_hang_ms = 60000;
 
 static struct sr_backend_ops inner, outer;       /* of a device; with empty batches */
 static const struct sr_backend_ops *ranks;
@@ -64,7 +65,8 @@ static int poll_both(struct sr_backend *b, int32_t i)
 const struct sr_backend_ops *processes_over(const struct sr_backend_ops *ops, const struct sr_model *m,
                                             const struct sr_source *src)
 {
-	const struct ranks_setting how = { .ops = &inner, .spawn = spawn, .say = hear, .hang_ms = 60000, .separate = true };
+	const struct ranks_setting how = { .ops = &inner, .spawn = spawn, .say = hear,
+	                                   .hang_ms = processes_hang_ms, .separate = true };
 
 	inner = *ops;
 	model = m;

@@ -20,6 +20,9 @@ const char *processes_said(void);
 /* In a rank, before it opens: for tests that break something there.  Or NULL. */
 extern void (*processes_begin)(int32_t rank);
 
+/* As ranks_setting.hang_ms: 60,000. */
+extern uint32_t processes_hang_ms;
+
 #ifdef __cplusplus
 }
 #endif

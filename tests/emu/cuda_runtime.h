@@ -11,7 +11,7 @@
  * that poisons a context (a launch failure) is returned by every call after it.
  *
  * A program that has this as its slipring-cuda.so (tests/e2e/e2e_cuda.py) reads its environment: EMU_DEVICES,
- * the number of devices; EMU_AT_ONCE, work is done once a callback is asked for; EMU_LOSE=FILE, once that file
+ * the number of devices; EMU_AT_ONCE, all work is done once a callback is asked for or a stream is asked about; EMU_LOSE=FILE, once that file
  * exists every call fails with an illegal address.
  */
 #ifndef EMU_CUDA_RUNTIME_H
@@ -109,7 +109,8 @@ extern uint64_t emu_taken;                  /* bytes of memory, so far */
 extern uint64_t emu_graph_launches;
 extern float emu_elapsed_ms;                /* what any two events are apart; 0: what they are */
 extern int emu_devices;                     /* 1 */
-extern int emu_capability;                  /* 80 */
+extern int emu_capability;
+extern bool emu_at_once;                    /* false; EMU_AT_ONCE */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */
 void emu_process_ends(void);          /* frees what is still allocated */

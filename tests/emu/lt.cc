@@ -10,6 +10,7 @@
  * A product is queued in its stream, overwrites the work space that it asked for, and adds up in f32.
  */
 #include "tests/emu/lt.h"
+#include "tests/emu/nccl.h"
 
 #include <cmath>
 #include <cstdio>
@@ -371,6 +372,8 @@ static int Matmul(lt_handle h, lt_matmul_desc o, const void *alpha, const void *
 
 void *emu_dlopen(const char *name, int)
 {
+	if (emu_nccl_library && strcmp(name, emu_nccl_library) == 0)
+		return &emu_nccl_library;
 	return emu_lt_library && strcmp(name, emu_lt_library) == 0 ? &alive : nullptr;
 }
 
@@ -384,8 +387,10 @@ int emu_dlclose(void *)
 	return 0;
 }
 
-void *emu_dlsym(void *, const char *name)
+void *emu_dlsym(void *library, const char *name)
 {
+	if (library == &emu_nccl_library)
+		return emu_nccl_function(name);
 	static const std::map<std::string, void *> functions = {
 #define ENTRY(f, result, arguments) { "cublasLt" #f, (void *)f },
 		LT_FUNCTIONS(ENTRY)

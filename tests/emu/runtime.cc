@@ -35,6 +35,7 @@ uint64_t emu_graph_launches;
 float emu_elapsed_ms;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = 80;
+bool emu_at_once = getenv("EMU_AT_ONCE");
 
 static uint64_t fail_at;             /* the call that fails, or 0 */
 static cudaError_t fail_with;
@@ -292,7 +293,9 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 		return e;
 	if (s->capture)
 		return cudaErrorStreamCaptureUnsupported;
-	advance(s);
+	do
+		advance(s);
+	while (emu_at_once && poison == cudaSuccess && !s->queue.empty());
 	if (poison != cudaSuccess)
 		return poison;
 	return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -319,9 +322,6 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 	return emu_queue(s, [=] { memset(p, byte, n); return cudaSuccess; });
 }
 
-/* A caller that asked for a callback sleeps until it comes. */
-static const bool at_once = getenv("EMU_AT_ONCE");
-
 cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void *arg, unsigned)
 {
 	cudaError_t e = emu_queue(s, [=] {
@@ -332,7 +332,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void 
 
 	if (e == cudaSuccess)
 		s->callbacks.push_back({ fn, arg });
-	while (at_once && e == cudaSuccess && poison == cudaSuccess && !s->queue.empty())
+	while (emu_at_once && e == cudaSuccess && poison == cudaSuccess && !s->queue.empty())
 		advance(s);
 	return e;
 }

@@ -15,10 +15,13 @@ extern "C" {
 #include "tests/rig/guided_rows.h"
 #include "tests/rig/tiny.h"
 }
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
+
+#include "tests/emu/nccl.h"
 
 #define RESULTS 64
 
@@ -208,11 +211,177 @@ static void test_types(void **)
 	}
 }
 
+/* ---- NCCL ------------------------------------------------------------------------------- */
+
+extern size_t ranks_far;
+extern void nccl_forget(void);
+
+static int failing_rank;
+static uint64_t failing_call;
+
+static void fail_call(int32_t rank)
+{
+	nccl_forget();                       /* what the parent found */
+	if (rank == failing_rank)
+		emu_nccl_fail(failing_call, 2);
+}
+
+static void absent(int32_t rank)
+{
+	emu_nccl_absent = rank == failing_rank;
+}
+
+static void old_in_one(int32_t rank)
+{
+	nccl_forget();
+	if (rank == failing_rank)
+		emu_nccl_version = 21210;
+}
+
+/* Everything through NCCL, then with a rank whose library is too old: the same bits. */
+static void test_nccl(void **)
+{
+	static struct record alone, is;
+	struct sr_limits lim = small_limits(false);
+	struct tiny *t = create(0, NULL);
+	struct drive d;
+
+	open_as(&d, t, &lim, 0);
+	play(&d, t->m.n_vocab, &alone);
+	drive_close(&d);
+	emu_nccl_library = "libnccl.so.2";
+	nccl_forget();
+	ranks_far = 1;
+	failing_rank = 1;
+	for (int old = 0; old <= (getenv("SLIPRING_ALL") != NULL); old++) {
+		processes_begin = old ? old_in_one : NULL;
+		open_as(&d, t, &lim, 2);
+		play(&d, t->m.n_vocab, &is);
+		drive_close(&d);
+		assert_string_equal(processes_said(), "");
+		check(old ? "NCCL in one rank" : "NCCL", 2, &is, &alone);
+	}
+	processes_begin = NULL;
+	emu_nccl_library = NULL;
+	nccl_forget();
+	tiny_destroy(t);
+}
+
+/* Each call of a rank fails in its turn: at open a sentence that names the call, later a lost device; then none. */
+static void test_nccl_fails(void **)
+{
+	const struct sr_backend_ops *gpu = sr_backend_get(SR_BACKEND_VERSION), *ops;
+	struct sr_limits lim = small_limits(false);
+	struct tiny *t = create(0, NULL);
+	bool all = getenv("SLIPRING_ALL");
+	int opened = 0, refused = 0;
+
+	lim.world = 2;
+	lim.threads = lim.worked = 0;
+	emu_nccl_library = "libnccl.so.2";
+	nccl_forget();
+	ranks_far = 1;
+	processes_begin = fail_call;
+	for (failing_rank = 0; failing_rank < (all ? 2 : 1); failing_rank++)
+		for (failing_call = all ? 1 : 3; failing_call <= (all ? 10 : 3); failing_call++) {
+			struct sr_backend *b = NULL;
+			char err[512] = "";
+			int e;
+
+			ops = processes_over(gpu, &t->m, &t->src);
+			e = ops->open(&b, &t->m, &t->src, &lim, err, sizeof(err));
+			if (failing_call == 1) {     /* its version: it goes on without */
+				assert_int_equal(e, 0);
+				ops->close(b);
+			} else if (e) {
+				char rank[16];
+
+				snprintf(rank, sizeof(rank), "rank %d: ", failing_rank);
+				assert_non_null(strstr(err, rank));
+				assert_non_null(strstr(err, "NCCL's "));
+				assert_non_null(strstr(err, "unhandled system error; SLIPRING_NCCL=off does without it"));
+				refused++;
+			} else {
+				struct drive d = {};
+				int32_t text[20] = {};
+
+				d.ops = ops;
+				d.b = b;
+				d.lim = lim;
+				d.batch = ops->batch(b, 0);
+				drive_begin(&d, 0, NULL);
+				drive_range(&d, 0, 0, 2);
+				drive_row(&d, 0, 0, text, 20, 0, 1);
+				assert_int_equal(ops->launch(b, 0), 0);
+				while ((e = ops->poll(b, 0)) == 0)
+					;
+				assert_int_equal(e, -EIO);
+				assert_non_null(strstr(processes_said(), "is gone: it ended with code 1"));
+				ops->close(b);
+				opened++;
+			}
+		}
+	assert_true(refused >= 1);
+	if (all)
+		assert_true(opened >= 2);
+	processes_begin = NULL;
+	emu_nccl_library = NULL;
+	nccl_forget();
+	tiny_destroy(t);
+}
+
+/* A rank that never comes to the communicator or to a collective: an end within a bounded time. */
+static void test_nccl_absent(void **)
+{
+	const struct sr_backend_ops *gpu = sr_backend_get(SR_BACKEND_VERSION), *ops;
+	struct sr_limits lim = small_limits(false);
+	struct tiny *t;
+	struct sr_backend *b = NULL;
+	char err[512] = "";
+	struct drive d = {};
+	int32_t text[20] = {};
+	int e;
+
+	if (!getenv("SLIPRING_ALL"))
+		skip();
+	t = create(0, NULL);
+	lim.world = 2;
+	lim.threads = lim.worked = 0;
+	emu_nccl_library = "libnccl.so.2";
+	nccl_forget();
+	ranks_far = 1;
+	failing_rank = 1;
+	processes_begin = absent;
+	processes_hang_ms = 1000;
+	ops = processes_over(gpu, &t->m, &t->src);
+	assert_int_equal(ops->open(&b, &t->m, &t->src, &lim, err, sizeof(err)), 0);
+	d.ops = ops;
+	d.b = b;
+	d.lim = lim;
+	d.batch = ops->batch(b, 0);
+	drive_begin(&d, 0, NULL);
+	drive_range(&d, 0, 0, 2);
+	drive_row(&d, 0, 0, text, 20, 0, 1);
+	assert_int_equal(ops->launch(b, 0), 0);
+	while ((e = ops->poll(b, 0)) == 0)
+		;
+	assert_int_equal(e, -EIO);
+	assert_non_null(strstr(processes_said(), "rank 1"));
+	assert_non_null(strstr(processes_said(), "hangs: "));
+	ops->close(b);
+	processes_begin = NULL;
+	processes_hang_ms = 60000;
+	emu_nccl_library = NULL;
+	nccl_forget();
+	tiny_destroy(t);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_guided) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_guided), cmocka_unit_test(test_nccl),
+		cmocka_unit_test(test_nccl_fails), cmocka_unit_test(test_nccl_absent) };
 
-	setenv("EMU_DEVICES", "4", 1);
 	emu_devices = 4;
+	emu_at_once = true;                      /* ranks look at their stream rarely */
 	return cmocka_run_group_tests_name("cuda_ranks", tests, NULL, NULL);
 }

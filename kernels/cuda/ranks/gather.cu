@@ -15,6 +15,9 @@
  * What does not fit into a room goes in slices, the last rows first: rows of a place become longer when they are
  * gathered, so the end has to move before the beginning.
  *
+ * Larger gathers go through NCCL (nccl.cu) where every rank has it: to `received`, from where they are spread into the
+ * place.  Their number is counted, too: it is the rank's progress.
+ *
  * A wait has an end: a rank that dies is killed with the others by kernels/ranks long before it.  Everything that
  * depends on the batch is in memory, so gathers are captured into graphs like other kernels.  All ranks launch the
  * same gathers in the same order, because they have the same batches and graphs.
@@ -26,8 +29,18 @@
 #define ROOM ((size_t)4 << 20)               /* bytes; more if a row has more */
 #define PATIENCE_NS 120000000000u            /* of a wait; longer than any deadline of kernels/ranks */
 
+#define SLICE ((size_t)8 << 20)              /* bytes of a rank that NCCL gathers at once; more if a row has more */
+
+size_t ranks_far = 32 << 10;
+
 struct hall {
-	struct { alignas(64) uint32_t turn; } rank[SR_RANKS_MAX];
+	struct {
+		alignas(64) uint32_t turn;
+		uint32_t nccl;               /* 1 it has the library, 2 it has not */
+		uint64_t waited_ns;          /* for others, in all gathers through rooms */
+	} rank[SR_RANKS_MAX];
+	struct nccl_id id;                   /* rank 0's */
+	uint32_t failed;                     /* it could not make one */
 };
 
 struct gather_args {
@@ -76,6 +89,8 @@ static __device__ uint32_t meet(const gather_args &a)
 				if (look % 1024 == 0 && device_ns() - began > PATIENCE_NS)
 					give_up("a rank waits for another that does not come");
 			}
+		if (blockIdx.x == 0)
+			*(volatile uint64_t *)&a.hall->rank[a.rank].waited_ns += device_ns() - began;
 		__threadfence_system();
 	}
 	__syncthreads();
@@ -103,6 +118,27 @@ template <class V> static __global__ void __launch_bounds__(THREADS) collect_ker
 		for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
 			to[(size_t)(i / own) * (size_t)a.from[a.world] + (size_t)(a.from[r] + (int32_t)(i % own))] =
 				load_far(room + i);
+	}
+	done(a, turn, (uint32_t *)shared);
+}
+
+/* What NCCL gathered: rank r's columns of all rows are at r * each bytes. */
+template <class V> static __global__ void __launch_bounds__(THREADS) spread_kernel(struct gather_args a,
+	const unsigned char *received, size_t each, V *to)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	uint32_t turn = *a.turn + 1;
+
+	if (threadIdx.x == 0)
+		store_far(&a.hall->rank[a.rank].turn, turn);
+	for (int32_t r = 0; r < a.world; r++) {
+		const V *from = (const V *)(received + (size_t)r * each);
+		uint32_t own = (uint32_t)columns(a, r), n = (uint32_t)a.rows * own;
+
+		for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
+			to[(size_t)(i / own) * (size_t)a.from[a.world] + (size_t)(a.from[r] + (int32_t)(i % own))] = from[i];
 	}
 	done(a, turn, (uint32_t *)shared);
 }
@@ -145,7 +181,7 @@ static __global__ void __launch_bounds__(THREADS) tags_kernel(struct sr_masks m,
 
 /* ---- memory --------------------------------------------------------------------------- */
 
-static size_t room_bytes(const struct dev *d)
+static size_t row_or(const struct dev *d, size_t least)
 {
 	size_t row = 0;
 
@@ -154,12 +190,12 @@ static size_t room_bytes(const struct dev *d)
 
 		row = bytes > row ? bytes : row;
 	}
-	return row > ROOM ? (row + 4095) / 4096 * 4096 : ROOM;
+	return row > least ? (row + 4095) / 4096 * 4096 : least;
 }
 
 size_t ranks_shared(const struct dev *d)
 {
-	return d->ranks.world > 1 ? 4096 + 2 * (size_t)d->ranks.world * room_bytes(d) : 0;
+	return d->ranks.world > 1 ? 4096 + 2 * (size_t)d->ranks.world * row_or(d, ROOM) : 0;
 }
 
 void ranks_lay(struct dev *d, struct cutter *c, size_t rows)
@@ -171,6 +207,7 @@ void ranks_lay(struct dev *d, struct cutter *c, size_t rows)
 	r->turn = (uint32_t *)cut(c, 1, sizeof(*r->turn));
 	r->arrived = (uint32_t *)cut(c, 1, sizeof(*r->arrived));
 	r->tag = (uint64_t *)cut(c, rows, sizeof(*r->tag));
+	r->received = nccl_there() ? (unsigned char *)cut(c, (size_t)r->world, row_or(d, SLICE)) : NULL;
 }
 
 bool ranks_open(struct dev *d)
@@ -179,8 +216,8 @@ bool ranks_open(struct dev *d)
 	size_t bytes = shared_head() + ranks_shared(d);
 	struct hall *hall = (struct hall *)shared_data(r->shared);
 
-	static_assert(sizeof(struct hall) <= 4096, "what is cleared when ranks start");
-	r->room = room_bytes(d);
+	static_assert(sizeof(struct hall) <= SHARED_CLEAR, "what is cleared when ranks start");
+	r->room = row_or(d, ROOM);
 	if (!cuda_ok(d, cudaHostRegister(r->shared, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
 			"memory that ranks share"))
 		return false;
@@ -191,14 +228,27 @@ bool ranks_open(struct dev *d)
 }
 
 /* The host waits here, for as long as the others load: a kernel would give up. */
-void ranks_meet(struct dev *d)
+bool ranks_meet(struct dev *d)
 {
-	if (d->ranks.world > 1)
-		shared_meet(d->ranks.shared, d->ranks.rank);
+	struct ranks *r = &d->ranks;
+	bool all = true;
+
+	if (r->world < 2)
+		return true;
+	r->hall->rank[r->rank].nccl = r->received ? 1 : 2;
+	if (r->rank == 0 && r->received)
+		r->hall->failed = !nccl_id(d, &r->hall->id);
+	shared_meet(r->shared, r->rank);
+	for (int32_t i = 0; i < r->world; i++)
+		all &= r->hall->rank[i].nccl == 1;
+	if (!all || r->hall->failed)
+		return !d->fault.lost;       /* rank 0 says why it failed, and ends */
+	return nccl_open(d, &r->hall->id);
 }
 
 void ranks_close(struct dev *d)
 {
+	nccl_close(d);
 	if (d->ranks.hall)
 		cuda_ok(d, cudaHostUnregister(d->ranks.shared), "close");
 	d->ranks.hall = NULL;
@@ -209,6 +259,15 @@ uint64_t ranks_progress(const struct dev *d)
 	const struct ranks *r = &d->ranks;
 
 	return r->hall ? __atomic_load_n(&r->hall->rank[r->rank].turn, __ATOMIC_RELAXED) : 0;
+}
+
+uint32_t ranks_waited(struct dev *d)
+{
+	struct ranks *r = &d->ranks;
+	uint64_t now = r->hall ? __atomic_load_n(&r->hall->rank[r->rank].waited_ns, __ATOMIC_RELAXED) : 0, ns = now - r->waited_ns;
+
+	r->waited_ns = now;
+	return ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
 }
 
 /* ---- gathers -------------------------------------------------------------------------- */
@@ -262,9 +321,31 @@ static unsigned blocks_for(size_t elements)
 	return (unsigned)(n < BLOCKS ? n ? n : 1 : BLOCKS);
 }
 
-/* Slices of `each` rows, the last first. */
-template <class V> static void exchange(struct dev *d, struct gather_args a, V *place, int32_t each)
+/* A slice through the host's memory. */
+template <class V> static void by_rooms(struct dev *d, const struct gather_args &a, const V *from, V *to, unsigned blocks)
 {
+	if (cuda_ok(d, start(publish_kernel<V>, blocks_for((size_t)a.rows * (size_t)columns(a, a.rank)), THREADS, 0,
+			d->stream, a, from), "publish for other ranks"))
+		cuda_ok(d, start(collect_kernel<V>, blocks, THREADS, sizeof(uint32_t), d->stream, a, to),
+			"gather from other ranks");
+}
+
+/* By NCCL: every rank sends as much as the one with most. */
+template <class V> static void by_nccl(struct dev *d, const struct gather_args &a, const V *from, V *to, size_t most,
+	unsigned blocks)
+{
+	size_t each = (size_t)a.rows * most;
+
+	if (nccl_gather(d, from, d->ranks.received, each))
+		cuda_ok(d, start(spread_kernel<V>, blocks, THREADS, sizeof(uint32_t), d->stream, a,
+			(const unsigned char *)d->ranks.received, each, to), "spread what was gathered");
+}
+
+/* Slices of as many rows as fit, the last first.  most: bytes of a row of the rank that has most. */
+template <class V> static void exchange(struct dev *d, struct gather_args a, V *place, size_t most)
+{
+	bool far = d->ranks.comm && (size_t)a.rows * most >= ranks_far;
+	int32_t each = (int32_t)((far ? row_or(d, SLICE) : a.room) / most);
 	size_t own = (size_t)columns(a, a.rank), whole = (size_t)a.from[a.world];
 	int32_t rows = a.rows;
 
@@ -272,11 +353,14 @@ template <class V> static void exchange(struct dev *d, struct gather_args a, V *
 		const V *from = place + (size_t)t * own;
 		V *to = place + (size_t)t * whole;
 
+		unsigned blocks;
+
 		a.rows = rows - t < each ? rows - t : each;
-		if (cuda_ok(d, start(publish_kernel<V>, blocks_for((size_t)a.rows * own), THREADS, 0, d->stream, a, from),
-				"publish for other ranks"))
-			cuda_ok(d, start(collect_kernel<V>, blocks_for((size_t)a.rows * whole), THREADS, sizeof(uint32_t),
-				d->stream, a, to), "gather from other ranks");
+		blocks = blocks_for((size_t)a.rows * whole);
+		if (far)
+			by_nccl(d, a, from, to, most, blocks);
+		else
+			by_rooms(d, a, from, to, blocks);
 	}
 }
 
@@ -285,7 +369,6 @@ static void exchange_rows(struct dev *d, struct gather_args a, void *place, size
 {
 	size_t most = 0;
 	bool wide = true;
-	int32_t each;
 
 	for (int32_t r = 0; r < a.world; r++) {
 		size_t bytes = (size_t)columns(a, r) * size;
@@ -295,15 +378,14 @@ static void exchange_rows(struct dev *d, struct gather_args a, void *place, size
 	}
 	for (int32_t r = 0; wide && r <= a.world; r++)
 		a.from[r] = (int32_t)((size_t)a.from[r] * size / sizeof(uint4));
-	each = (int32_t)(a.room / most);
 	if (wide)
-		exchange(d, a, (uint4 *)place, each);
+		exchange(d, a, (uint4 *)place, most);
 	else if (size == sizeof(uint16_t))
-		exchange(d, a, (uint16_t *)place, each);
+		exchange(d, a, (uint16_t *)place, most);
 	else if (size == sizeof(uint32_t))
-		exchange(d, a, (uint32_t *)place, each);
+		exchange(d, a, (uint32_t *)place, most);
 	else
-		exchange(d, a, (uint64_t *)place, each);
+		exchange(d, a, (uint64_t *)place, most);
 }
 
 void gather(struct dev *d, enum place p, int T)
