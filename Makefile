@@ -465,7 +465,9 @@ tsan:
 
 ranks: all
 	tests/e2e/e2e_ranks.py $(BUILD) default
+	tests/e2e/e2e_ranks.py $(BUILD) cuda
 	SLIPRING_MOMENTS=1000 $(BUILD)/tests/test_ranks
+	SLIPRING_ALL=1 $(BUILD)/tests/test_cuda_ranks
 
 overload: all
 	tests/e2e/overload.py $(BUILD) $(OVERLOAD_S)
