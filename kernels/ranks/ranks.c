@@ -69,6 +69,7 @@ struct sr_backend {
 	pthread_t watcher;
 	bool watched;
 	_Atomic int lost;            /* the device is lost: set once a start */
+	char why[700];               /* then: the reason; of the thread that lost it, or after the watcher has ended */
 	pthread_mutex_t lock;        /* of armed */
 	int armed;                   /* core's eventfd, or -1 */
 	int alarm;                   /* the same, once core has given it: also rung when a rank is lost and core sleeps */
@@ -99,15 +100,14 @@ static void wake_core(struct sr_backend *b, bool anyway)
 __attribute__((format(printf, 2, 3)))
 static void lose(struct sr_backend *b, const char *fmt, ...)
 {
-	char line[700];
 	va_list ap;
 
 	if (atomic_exchange(&b->lost, 1))
 		return;
 	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
+	vsnprintf(b->why, sizeof(b->why), fmt, ap);
 	va_end(ap);
-	say(b, true, line);
+	say(b, true, b->why);
 	wake_core(b, true);
 }
 
@@ -471,9 +471,9 @@ static int open_ranks(struct sr_backend **out, const struct sr_model *m, const s
 		usleep(2000);
 	}
 	if (r <= 0) {
-		for (int i = 0; i < b->world; i++)
-			if (atomic_load(&b->page->rank[i].state) == RANK_REFUSED)
-				refuse(0, err, errlen, "rank %d: %s", i, b->page->rank[i].err);
+		end_watcher(b);
+		if (atomic_load(&b->lost))
+			refuse(0, err, errlen, "%s", b->why);
 		close_ranks(b);
 		return -EIO;
 	}

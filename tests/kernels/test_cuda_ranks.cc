@@ -297,9 +297,10 @@ static void test_nccl_fails(void **)
 				char rank[16];
 
 				snprintf(rank, sizeof(rank), "rank %d: ", failing_rank);
-				assert_non_null(strstr(err, rank));
-				assert_non_null(strstr(err, "NCCL's "));
-				assert_non_null(strstr(err, "unhandled system error; SLIPRING_NCCL=off does without it"));
+				if (!strstr(err, rank) || !strstr(err, "NCCL's ") ||
+				    !strstr(err, "unhandled system error; SLIPRING_NCCL=off does without it"))
+					fail_msg("call %d of rank %d: \"%s\", %s", (int)failing_call, failing_rank, err,
+						processes_said());
 				refused++;
 			} else {
 				struct drive d = {};
@@ -316,8 +317,9 @@ static void test_nccl_fails(void **)
 				while ((e = ops->poll(b, 0)) == 0)
 					;
 				assert_int_equal(e, -EIO);
-				assert_non_null(strstr(processes_said(), "is gone: it ended with code 1"));
-				ops->close(b);
+				ops->close(b);               /* now the line is said */
+				if (!strstr(processes_said(), "is gone: it ended with code 1"))
+					fail_msg("call %d of rank %d: %s", (int)failing_call, failing_rank, processes_said());
 				opened++;
 			}
 		}
@@ -366,9 +368,8 @@ static void test_nccl_absent(void **)
 	while ((e = ops->poll(b, 0)) == 0)
 		;
 	assert_int_equal(e, -EIO);
-	assert_non_null(strstr(processes_said(), "rank 1"));
-	assert_non_null(strstr(processes_said(), "hangs: "));
 	ops->close(b);
+	assert_non_null(strstr(processes_said(), "hangs: ")); /* either: in the emulation the host waits with its GPU */
 	processes_begin = NULL;
 	processes_hang_ms = 60000;
 	emu_nccl_library = NULL;
