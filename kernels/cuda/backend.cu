@@ -356,6 +356,10 @@ static int take_share(struct sr_backend *b, const struct sr_model *m, const stru
 		memcpy((void *)b->m.layer, m->layer, layers);
 		return 0;
 	}
+	if (!e && lim->vectors)
+		e = refuse(-ENOTSUP, err, errlen, "--runner pooling: several GPUs make no vectors of one model yet; one does");
+	if (!e && lim->drafts)
+		e = refuse(-ENOTSUP, err, errlen, "--speculative-config: several GPUs check no guesses of one model yet; one does");
 	if (!e)
 		e = shape_of(&whole, m, 0, 1, err, errlen);
 	if (!e)

@@ -720,6 +720,13 @@ static void test_plan(void **)
 	lim.rank = 1;
 	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENODEV);
 	assert_non_null(strstr(err, "rank 1 needs a GPU of its own, and there are 1"));
+	lim.drafts = 4;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "--speculative-config"));
+	lim.drafts = 0;
+	lim.vectors = 1;
+	assert_int_equal(plan(&t->m, &lim, &need, err, sizeof(err)), -ENOTSUP);
+	assert_non_null(strstr(err, "--runner pooling"));
 	lim = limits();
 	shape = t->m;
 	shape.n_kinds = 2;
