@@ -178,6 +178,8 @@ static void gauges(struct scrape *s)
 	one(s, "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", used);
 }
 
+static const char guesses_prefix[] = "vllm:spec_decode_";
+
 /* The daemon's counters whose metric begins like this. */
 static void counted(struct scrape *s, const char *prefix)
 {
@@ -186,12 +188,30 @@ static void counted(struct scrape *s, const char *prefix)
 	for (size_t i = 0; i < COUNTERS_NAMED; i++) {
 		const struct counter *c = counter_info(i);
 
-		if (!c->metric || strncmp(c->metric, prefix, strlen(prefix)) != 0)
+		if (!c->metric || strncmp(c->metric, prefix, strlen(prefix)) != 0 ||
+		    (prefix != guesses_prefix && strncmp(c->metric, guesses_prefix, sizeof(guesses_prefix) - 1) == 0))
 			continue;
 		for (size_t k = 0; k < sizeof(absent) / sizeof(absent[0]); k++)
 			if (strcmp(absent[k].before, c->metric) == 0)
 				one(s, absent[k].name, "counter", absent[k].help, 0);
 		one(s, c->metric, "counter", c->help, (double)counter_value(&p->count, i));
+	}
+}
+
+/* Guesses that were right, by their place in a row.  As in vLLM, only where there are guesses. */
+static void guesses(struct scrape *s, const struct api *a)
+{
+	const struct stats_page *p = s->p ? s->p : &none;
+	static const char name[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+	char extra[40];
+
+	if (!a->cfg->draft_most && !p->count.drafts)
+		return;
+	counted(s, guesses_prefix);
+	head(s, name, "counter", "Accepted tokens per draft position.");
+	for (int i = 0; i < COUNTERS_DRAFT && (i < a->cfg->draft_most || p->count.draft_right[i]); i++) {
+		snprintf(extra, sizeof(extra), "position=\"%d\"", i);
+		sample(s, name, "", extra, (double)p->count.draft_right[i]);
 	}
 }
 
@@ -203,6 +223,7 @@ static void counters(struct scrape *s, const struct api *a)
 	char name[96], extra[96];
 
 	counted(s, "vllm:");
+	guesses(s, a);
 	snprintf(name, sizeof(name), "vllm:prompt_tokens_by_source_total");
 	head(s, name, "counter", "Number of prompt tokens by source.");
 	sample(s, name, "", "source=\"local_compute\"", (double)p->count.prompt_tokens -

@@ -44,6 +44,27 @@ def sampled(p, i, **more):
     return c["token_ids"], c["logprobs"]["token_logprobs"]
 
 
+def repeated(p, g, i):
+    """A long answer, greedy or drawn, with alternatives; every second one with penalties."""
+    c = p.post("/v1/completions", {"prompt": g["ids"], "max_tokens": 48, "temperature": 0.7 if i >= 4 else 0, "seed": i,
+                                   "frequency_penalty": 0.1 if i % 2 else 0, "logprobs": 3, "return_token_ids": True,
+                                   "ignore_eos": True})["choices"][0]
+    return c["token_ids"], c["logprobs"]["token_logprobs"], c["logprobs"]["top_logprobs"]
+
+
+def metrics(p):
+    body = p.ask("GET", "/metrics")[-1]
+    return body.decode() if isinstance(body, bytes) else body
+
+
+def count(p, name, label=""):
+    """A counter, from /metrics."""
+    for line in metrics(p).splitlines():
+        if line.startswith(name + "{") and label in line:
+            return int(float(line.split()[-1]))
+    check(False, f"/metrics has {name} {label}")
+
+
 def how_it_ends(p):
     """A stop id that is ordinary text: the token counts, its text is not in the answer unless asked for."""
     g = GREEDY[0]
@@ -94,6 +115,24 @@ def main():
         p.serve("--max-model-len", 4096, "--max-num-batched-tokens", 64, "--max-num-seqs", 4, "--threads", 1,
                 "--no-enable-prefix-caching")
         check([sampled(p, i) for i in range(8)] == want, "chunks of 64, one thread, no cache: bit-equal")
+    with Programs() as p:
+        p.serve("--max-model-len", 4096, "--speculative-config",
+                '{"method":"ngram","num_speculative_tokens":6,"prompt_lookup_min":1,"prompt_lookup_max":8}')
+        how_it_ends(p)
+        check([sampled(p, i, cache_salt=f"guessed {i}") for i in range(8)] == want, "with guesses: bit-equal")
+        # an answer that repeats its prompt: guesses are right, also beside others and with penalties
+        again = [{"ids": GREEDY[i]["ids"] * 3} for i in range(4)]
+        guessed = p.together(8, lambda i: repeated(p, again[i % 4], i))
+        right = count(p, "vllm:spec_decode_num_accepted_tokens_total")
+        check(right > 10, f"{right} guesses were right")
+        places = [count(p, "vllm:spec_decode_num_accepted_tokens_per_pos_total", f'position="{i}"') for i in range(6)]
+        check(sum(places) == right and places == sorted(places, reverse=True), f"by their place {places}, in all {right}")
+        check(0 < count(p, "vllm:spec_decode_num_drafts_total") <= count(p, "vllm:spec_decode_num_draft_tokens_total"),
+              "each row with guesses has one")
+    with Programs() as p:
+        p.serve("--max-model-len", 4096)
+        check([repeated(p, again[i % 4], i) for i in range(8)] == guessed, "and without: bit-equal")
+        check("spec_decode" not in metrics(p), "without guesses vLLM has no metrics of them")
     done()
 
 
