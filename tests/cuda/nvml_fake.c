@@ -118,6 +118,11 @@ NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "lanes", 16)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "lanes_most", 16)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie", 5)
 NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_most", 5)
+API nvmlDeviceGetNvLinkState(gpu g, unsigned link, unsigned *up)
+{
+	*up = link < (unsigned)of(g, "links", 4);
+	return fails("nvmlDeviceGetNvLinkState");
+}
 API nvmlDeviceGetComputeRunningProcesses_v3(gpu g, unsigned *n, struct process *p)
 {
 	*n = (unsigned)of(g, "programs", 0);

@@ -55,6 +55,9 @@ JUDGED = [
     ({"lanes": 8}, "GPU link", "hint", "GPU 1: generation 5 of 5, 8 of 16 lanes"),
     ({"pcie": 3}, "GPU link", "hint", "GPU 1: generation 3 of 5"),
     ({"pcie": 1, "level": 8, "busy": 0}, "GPU link", "ok", "16 lanes"),     # idle: it sleeps
+    ({}, "GPU NVLink", "ok", "4 NVLinks up on each"),
+    ({"links": 2}, "GPU NVLink", "ok", "2 NVLinks"),
+    ({"links": 0}, "GPU NVLink", "hint", "no NVLink on at least one of 2 GPUs"),
     ({}, "GPU MIG", "ok", "off"),
     ({"mig": 1}, "GPU MIG", "hint", "on for 1 of 2"),
     ({}, "GPU programs", "ok", "none"),
@@ -94,7 +97,7 @@ def none_of_it(p):
     check("GPU 0 : says nothing" in out, f"a blank: {out}")
     rows = doctor(p, FAIL="all")
     check(all(rows[w]["level"] == "ok" and "unknown" in rows[w]["have"] for w in
-              ("GPU persistence", "GPU clocks", "GPU memory", "GPU link", "GPU programs")), f"{rows}")
+              ("GPU persistence", "GPU clocks", "GPU memory", "GPU link", "GPU NVLink", "GPU programs")), f"{rows}")
 
 
 def each_call(p, cc):

@@ -112,6 +112,25 @@ static void pcie(struct finding *f, const struct nvml_gpu *gpu, int n)
 		            gpu[0].pcie_most, gpu[0].pcie < gpu[0].pcie_most ? " when it works" : "");
 }
 
+/* Several GPUs: how they reach each other decides between replicas and ranks. */
+static void between(struct finding *f, const struct nvml_gpu *gpu, int n)
+{
+	int least = n > 1 ? gpu[0].links : 0;
+
+	for (int i = 1; i < n; i++)
+		least = gpu[i].links < least ? gpu[i].links : least;
+	if (n < 2)
+		machine_say(f, FINDING_FINE, "NVLink among several", "", "one GPU");
+	else if (least == NVML_UNKNOWN)
+		machine_say(f, FINDING_FINE, "NVLink among several", "", "unknown");
+	else if (least > 0)
+		machine_say(f, FINDING_FINE, "NVLink among several", "", "%d NVLinks up on each", least);
+	else
+		machine_say(f, FINDING_HINT, "NVLink among several", "over PCIe take --data-parallel-size where a model "
+		            "fits on one GPU; --tensor-parallel-size is for what does not, and best with 2",
+		            "no NVLink on at least one of %d GPUs", n);
+}
+
 static void mig(struct finding *f, const struct nvml_gpu *gpu, int n)
 {
 	int on = 0;
@@ -196,7 +215,7 @@ int machine_gpus(struct finding *out)
 		void (*look)(struct finding *, const struct nvml_gpu *, int);
 	} of[] = {
 		{ "GPU", driver }, { "GPU persistence", persistence }, { "GPU clocks", clocks },
-		{ "GPU memory", memory_errors }, { "GPU link", pcie }, { "GPU MIG", mig },
+		{ "GPU memory", memory_errors }, { "GPU link", pcie }, { "GPU NVLink", between }, { "GPU MIG", mig },
 		{ "GPU programs", programs }, { "GPU errors", errors },
 	};
 	const int rows = (int)(sizeof(of) / sizeof(of[0]));

@@ -20,6 +20,9 @@
 #define REASON_HOT    (0x20ull | 0x40ull)
 #define REASON_BRAKE  0x80ull
 #define PROCESSES     32
+#define NO_ARGUMENT   2               /* nvmlReturn_t */
+#define NOT_SUPPORTED 3
+#define LINKS_MOST    18              /* NVML_NVLINK_MAX_LINKS */
 
 struct nvml_memory { unsigned long long total, free, used; };
 struct utilization { unsigned gpu, memory; };
@@ -54,6 +57,7 @@ static struct {
 	int (*lanes_most)(void *, unsigned *);
 	int (*pcie)(void *, unsigned *);
 	int (*pcie_most)(void *, unsigned *);
+	int (*nvlink)(void *, unsigned, unsigned *);
 	int (*processes)(void *, unsigned *, struct nvml_process *);
 } lib;
 
@@ -85,6 +89,7 @@ static const struct nvml_call { const char *name; void *to; bool needed; } calls
 	{ "nvmlDeviceGetCurrPcieLinkGeneration", &lib.pcie, false },
 	{ "nvmlDeviceGetGpuMaxPcieLinkGeneration", &lib.pcie_most, false },
 	{ "nvmlDeviceGetMaxPcieLinkGeneration", &lib.pcie_most, false },
+	{ "nvmlDeviceGetNvLinkState", &lib.nvlink, false },
 	{ "nvmlDeviceGetComputeRunningProcesses_v3", &lib.processes, false },
 	{ "nvmlDeviceGetComputeRunningProcesses_v2", &lib.processes, false },
 };
@@ -124,6 +129,21 @@ static int ask_of(int (*call)(void *, int, unsigned *), void *h, int which)
 	unsigned v;
 
 	return call && call(h, which, &v) == 0 && v <= INT32_MAX ? (int)v : NVML_UNKNOWN;
+}
+
+/* A link that a GPU does not have is no argument of its, or not supported. */
+static int links(void *h)
+{
+	int n = 0;
+
+	for (unsigned i = 0, up; i < LINKS_MOST; i++) {
+		int e = lib.nvlink ? lib.nvlink(h, i, &up) : -1;
+
+		if (e != 0 && e != NO_ARGUMENT && e != NOT_SUPPORTED)
+			return NVML_UNKNOWN;
+		n += e == 0 && up == 1;
+	}
+	return n;
 }
 
 static int64_t errors(void *h, int kind)
@@ -205,6 +225,7 @@ static void link_and_mode(struct nvml_gpu *g, void *h)
 	g->lanes_most = ask_number(lib.lanes_most, h);
 	g->pcie = ask_number(lib.pcie, h);
 	g->pcie_most = ask_number(lib.pcie_most, h);
+	g->links = links(h);
 }
 
 static void programs(struct nvml_gpu *g, void *h)

@@ -32,6 +32,7 @@ struct nvml_gpu {
 	int64_t corrected, uncorrected; /* ECC errors since the driver was loaded */
 	int remap_pending, remap_failed; /* memory rows to replace at the next reset; not replaceable */
 	int lanes, lanes_most, pcie, pcie_most; /* the link's width and generation, now and at most */
+	int links;                     /* NVLinks that are up */
 	int n_programs;                /* programs computing on it that we may see */
 	struct { unsigned pid; int64_t bytes; } program[NVML_PROGRAMS]; /* the first of them */
 };
