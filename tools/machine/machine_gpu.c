@@ -126,8 +126,8 @@ static void between(struct finding *f, const struct nvml_gpu *gpu, int n)
 	else if (least > 0)
 		machine_say(f, FINDING_FINE, "NVLink among several", "", "%d NVLinks up on each", least);
 	else
-		machine_say(f, FINDING_HINT, "NVLink among several", "over PCIe take --data-parallel-size where a model "
-		            "fits on one GPU; --tensor-parallel-size is for what does not, and best with 2",
+		machine_say(f, FINDING_HINT, "NVLink among several", "over PCIe take --data-parallel-size where one "
+		            "GPU holds the model; --tensor-parallel-size is for what none holds, and best with 2",
 		            "no NVLink on at least one of %d GPUs", n);
 }
 
