@@ -497,6 +497,8 @@ static int fit_once(struct planning *p)
 		            p->cfg->max_model_len, of_model);
 	if (p->pools && trained && trained < context)
 		context = trained;
+	if (is_encoder(p) && context > SR_WHOLE_MAX)
+		context = SR_WHOLE_MAX;
 	if (p->cfg->max_model_len > 0)
 		context = (int32_t)p->cfg->max_model_len;
 	if ((rc = set_limits(p, 0, context)) != 0 || (rc = ask(p)) != 0 ||

@@ -58,6 +58,8 @@ struct sr_group {
 	int64_t per_block;     /* bytes of one of its blocks, as plan() says; 0 = not planned */
 };
 
+#define SR_WHOLE_MAX 512       /* tokens of a prompt that is computed whole: a slice of the CPU */
+
 /* Ceilings, fixed at open: knobs move below them, and nothing is allocated later.  A back end
  * keeps one slot and one block more, for the padding rows of captured graphs.  Core uses ids
  * 0 .. slots-1 and 0 .. n_blocks-1. */
@@ -78,7 +80,7 @@ struct sr_limits {
 	int32_t masks;         /* places for masks of guided rows, two for each sequence; 0 = none */
 	int32_t vectors;       /* per batch: rows that answer a vector; 0 = pooled rows are not possible */
 	int32_t width;         /*   elements of a vector: d_model */
-	int32_t whole;         /* 1: rows are whole prompts, because the layers look both ways */
+	int32_t whole;         /* 1: rows are whole prompts, of at most SR_WHOLE_MAX tokens, because the layers look both ways */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */

@@ -98,6 +98,9 @@ enum sr_act { SR_SILU, SR_GELU_TANH, SR_GELU_ERF, SR_RELU2, SR_OAI };
  * SAME: x itself, a layer that has no norm there. */
 enum sr_norm { SR_RMS, SR_LAYER, SR_SAME };
 
+/* Which norms replace their input in the residual stream: none; all (BERT); norm1 of layer 0 (ModernBERT). */
+enum sr_after { SR_AFTER_NONE, SR_AFTER_ALL, SR_AFTER_FIRST };
+
 /* How q and k are normalized, if layers have q_norm and k_norm, or SR_QK_BARE: per head before rope, unless
  * one of these bits says otherwise. */
 enum {
@@ -117,7 +120,7 @@ struct sr_attn {
 	int32_t head_dim;      /* width of a head: of queries, keys and values */
 	int32_t window;        /* attends to the last `window` positions; 0 = all */
 	int32_t chunk;         /* attends from the last multiple of `chunk` positions on; 0 = from the first */
-	int32_t bidirectional; /* 1: attends to later positions of the sequence, too */
+	int32_t bidirectional; /* 1: attends to later positions of the sequence, too; as many as the window has */
 	int32_t qk_norm;       /* bits SR_QK_.. */
 	int32_t v_norm;        /* 1: v is divided by its rms per head, without a weight */
 	int32_t k_is_v;        /* 1: no v of its own: v is k before its norm and rope */
@@ -229,7 +232,7 @@ struct sr_model {
 	int32_t act;           /* enum sr_act */
 	float   act_limit;     /* SR_OAI's */
 	int32_t norm_kind;     /* enum sr_norm of norm1, norm2 and norm: SR_RMS or SR_LAYER */
-	int32_t norm_after;    /* 1: what a norm makes replaces its input in the residual stream (BERT) */
+	int32_t norm_after;    /* enum sr_after */
 	float   eps;
 	float   residual;      /* granite: each sublayer's output times it; 0 = 1 */
 	float   embed_scale;   /* gemma: sqrt(d_model); else 1 */
@@ -243,7 +246,7 @@ struct sr_model {
 	int32_t inputs;
 	struct sr_tensor in_embed, in_proj, in_norm; /* [V][n_layers * inputs], [n_layers * inputs][D], [1][inputs] */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
-	struct sr_tensor positions, types;   /* [context][D], [..][D]: added to embed, of types the first (BERT) */
+	struct sr_tensor positions, types;   /* [context][D], [1][D]: added to embed (BERT) */
 	struct sr_layer *layer;              /* [n_layers] */
 };
 

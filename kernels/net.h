@@ -29,7 +29,7 @@ struct net {
 	const struct sr_model *m;
 	struct weight *embed, *norm, *head;
 	struct weight *in_embed, *in_proj, *in_norm;       /* inputs for each layer */
-	struct weight *positions, *types;                  /* added to embed: by position; the first row */
+	struct weight *positions, *types;                  /* added to embed: by position; a vector */
 	int32_t ranks;              /* 1: each place that a product reads is gathered from several ranks first; 0: one rank */
 	struct net_layer *layer;    /* [n_layers] */
 };

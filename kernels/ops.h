@@ -54,7 +54,7 @@ struct ops {
 
 	/* X += by * Z, or by * norm(Z) with post if given; nothing if first.  Then Y = norm(X) with pre; or
 	 * X, if pre is NULL and how SR_SAME; otherwise, if pre is NULL, Y stays.  how: of both norms (post's
-	 * is SR_RMS where how is SR_SAME).  A weight has the norm's bias, if any.  With norm_after X = Y, too */
+	 * is SR_RMS where how is SR_SAME).  A weight has the norm's bias, if any.  Where norm_after says so X = Y, too */
 	void (*add_norm)(struct dev *, int first, const struct weight *post, const struct weight *pre,
 	                 enum sr_norm how, float eps, float by, int T);
 

@@ -29,8 +29,8 @@ struct unigram {
 };
 
 /* score: [v->n], malloc'ed; *u owns it from here on, also after an error.  Tokens that are added, special or
- * bytes are left out.  least: the lowest score.  0, -ENOMEM, or -EINVAL: a token that may be made is too long,
- * its score is not a number, or `unknown` is no token. */
+ * bytes are left out.  least: the lowest score.  0, -ENOMEM, or -EINVAL: a token that may be made is too
+ * long, its score is not a number, or `unknown` is no token. */
 int  unigram_create(struct unigram *u, const struct vocab *v, double *score, double least, int32_t unknown);
 void unigram_free(struct unigram *u);
 

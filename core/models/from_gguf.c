@@ -273,6 +273,8 @@ int model_open_gguf(struct opening *o)
 	for (; o->md->n_files < o->parts.n; o->md->n_files++)
 		if (!(o->md->file[o->md->n_files] = strdup(o->parts.path[o->md->n_files])))
 			return model_no_memory(o);
+	if (model_encoder(o))
+		return (rc = model_encoder_settings(o)) != 0 ? rc : model_encoder_tensors(o);
 	if ((rc = gguf_settings(o)) != 0 || (rc = gguf_eos(o)) != 0)
 		return rc;
 	return model_take_tensors(o);

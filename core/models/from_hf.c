@@ -245,8 +245,8 @@ static int read_settings(struct opening *o, const char *dir)
 
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
-	if (o->config && model_is_bert(o)) {
-		rc = o->dummy ? model_fail(o, -ENOTSUP, "--load-format dummy: not for encoders") : model_bert_settings(o);
+	if (o->config && model_encoder(o)) {
+		rc = o->dummy ? model_fail(o, -ENOTSUP, "--load-format dummy: not for encoders") : model_encoder_settings(o);
 		o->path = dir;
 		return rc;
 	}
@@ -271,5 +271,5 @@ int model_open_hf(struct opening *o, const char *dir)
 
 	if (rc || (!o->dummy && (rc = open_weights(o, dir)) != 0))
 		return rc;
-	return model_is_bert(o) ? model_bert_tensors(o) : model_take_tensors(o);
+	return model_encoder(o) ? model_encoder_tensors(o) : model_take_tensors(o);
 }

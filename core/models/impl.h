@@ -10,7 +10,7 @@
  *	from_gguf.c   settings and tensors of a GGUF file
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
- *	from_bert.c   an encoder, BertModel
+ *	encoders.c    encoders: BERT, XLM-R, nomic, ModernBERT
  *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
  *	kv_scales.c   the scales of an FP8 KV cache
  *	keys.c        which settings are read, and which are refused
@@ -149,6 +149,7 @@ struct opening {
 		int32_t group_n;       /* FP8 in blocks: outputs per scale */
 		bool    zeros;         /* the files have zero points; else all are 8 */
 	} quant;
+	int32_t first_position;        /* of an encoder's table of positions: rows before it are left out */
 	bool *taken;                   /* per entry of g->tensor or st->all: the model's table took it */
 	char *err;
 	size_t errlen;
@@ -244,10 +245,10 @@ int  model_find_hf(struct opening *o, const char *name, struct found_tensor *f);
 /* NULL: missing.  A tensor that is found counts as taken. */
 const struct safetensor *model_hf_tensor(struct opening *o, const char *name, int32_t *file);
 
-/* from_bert.c: an encoder, in a Hugging Face directory alone. */
-bool model_is_bert(const struct opening *o);
-int  model_bert_settings(struct opening *o);
-int  model_bert_tensors(struct opening *o);
+/* encoders.c: its family; NULL: the model is no encoder. */
+const struct encoder *model_encoder(const struct opening *o);
+int  model_encoder_settings(struct opening *o);
+int  model_encoder_tensors(struct opening *o);
 
 /* Refuse settings with which something else would be computed and that nobody has asked for: 0, or -ENOTSUP and
  * the setting's name. */

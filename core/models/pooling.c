@@ -106,13 +106,34 @@ static int read_modules(struct pooling *out, const json_t *list, const char *dir
 	return 0;
 }
 
+/* Without modules.json an encoder gives the first token's vector, as in vLLM. */
+static int read_class(struct pooling *out, const char *dir, char *err, size_t errlen)
+{
+	static const char *const encoders[] = { "BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel",
+	                                        "ModernBertModel" };
+	const char *class;
+	json_t *j;
+	int rc = read_json(&j, dir, "config.json", err, errlen);
+
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	class = json_string_value(json_array_get(json_object_get(j, "architectures"), 0));
+	for (size_t i = 0; class && i < sizeof(encoders) / sizeof(encoders[0]); i++)
+		if (strcmp(class, encoders[i]) == 0)
+			*out = (struct pooling){ .kind = SR_POOL_FIRST, .unit = true };
+	json_decref(j);
+	return 0;
+}
+
 static int read_hf(struct pooling *out, const char *dir, char *err, size_t errlen)
 {
 	json_t *j;
 	int rc = read_json(&j, dir, "modules.json", err, errlen);
 
+	if (rc == 1)
+		return read_class(out, dir, err, errlen);
 	if (rc)
-		return rc == 1 ? 0 : rc;
+		return rc;
 	rc = read_modules(out, j, dir, err, errlen);
 	json_decref(j);
 	if (rc)

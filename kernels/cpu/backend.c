@@ -243,9 +243,10 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		return -ENOTSUP;
 	if (lim->world > 1 && lim->whole)
 		return refuse(-ENOTSUP, err, errlen, "an encoder runs as one rank");
-	if (lim->whole && lim->seq_blocks * lim->block_tokens > SLICE)
+	_Static_assert(SR_WHOLE_MAX <= SLICE, "a whole prompt fits a slice");
+	if (lim->whole && lim->seq_blocks * lim->block_tokens > SR_WHOLE_MAX)
 		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens on the CPU: --max-model-len "
-			"%d", SLICE, SLICE);
+			"%d", SR_WHOLE_MAX, SR_WHOLE_MAX);
 	if (m->experts.n && (m->experts.d_ff % 32 || m->experts.d_shared % 32))
 		return refuse(-ENOTSUP, err, errlen, "experts %d wide, a shared one of %d: both must be multiples of 32 "
 			"on the CPU", m->experts.d_ff, m->experts.d_shared);

@@ -76,8 +76,9 @@ static void add_row(struct dev *d, const struct weight *table, int32_t row, floa
 {
 	if (!table)
 		return;
-	weights_lookup(d->b, table, row, d->row);
-	d->b->k->add(x, d->row, d->b->m.d_model);
+	if (!table->vec)
+		weights_lookup(d->b, table, row, d->row);
+	d->b->k->add(x, table->vec ? table->vec : d->row, d->b->m.d_model);
 }
 
 /* Of several ranks: the one that has a token's row of the table puts it into Z. */
@@ -132,6 +133,7 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
                      enum sr_norm how, float eps, float by, int T)
 {
 	const struct kern *k = d->b->k;
+	const int32_t after = d->b->m.norm_after;
 	struct range r = own_rows(d, T);
 	int32_t D = d->b->m.d_model;
 
@@ -153,7 +155,7 @@ static void add_norm(struct dev *d, int first, const struct weight *post, const 
 			k->add(x, z, D);
 		if (pre)
 			norm_row(d, x, pre, how, eps, row_of(d, P_Y, t, T));
-		if (pre && d->b->m.norm_after)
+		if (pre && (after == SR_AFTER_ALL || (after == SR_AFTER_FIRST && first)))
 			memcpy(x, row_of(d, P_Y, t, T), (size_t)D * sizeof(float));
 		else if (pre)
 			continue;
@@ -556,14 +558,20 @@ static struct kern_attend question(struct dev *d, const struct from *f, const st
 	const struct kv_pool *pool = pool_of(b, g);
 	uint8_t *layer = kv_area(b, 0, f->l, g);
 	float *out = row_of(d, P_A, it->t, SOLO + 1) + first_head(d, kind) * value_width(kind);
+	int32_t last = first->position, window = kind->window;
 
+	if (kind->bidirectional) {       /* one query, as if it stood at the last position that it reads */
+		last = b->slice->last[it->t];
+		if (window && last - first->position >= window)
+			last = first->position + window - 1;
+		window = window ? last - (first->position < window ? 0 : first->position - window + 1) + 1 : 0;
+	}
 	return (struct kern_attend){
 		.q = row_of(d, P_QKV, it->t, SOLO + 1) + h * (size_t)kind->head_dim, .ld_q = (size_t)b->shape.width[P_QKV],
 		.out = out + h * (size_t)value_width(kind), .ld_out = (size_t)b->shape.width[P_A],
 		.n = it->n, .heads = h1 - h0, .head_dim = kind->head_dim,
 		.latent = kind->latent, .turned = d->turned,
-		.first = kind->bidirectional ? b->slice->last[it->t] : first->position,
-		.window = kind->window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
+		.first = last, .window = window, .chunk = kind->chunk, .sink = f->sinks ? f->sinks + h : NULL,
 		.scale = kind->scale, .cap = kind->cap, .table = kv_table_of(b, first->slot, f->l),
 		.kv = pool->at, .block_stride = pool->block, .k_off = (size_t)(layer - pool->at),
 		.v_off = (size_t)(layer - pool->at) + (kind->latent ? 0 : b->kv_half[b->m.layer[f->l].kind]),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An encoder over HTTP: a tiny BERT's tokens and vectors are those of tokenizers and transformers, recorded by
-tests/models/encoder.py."""
+"""Encoders over HTTP: tokens and vectors of tiny ones of each family are those of tokenizers and transformers, recorded by
+tests/models/encoder.py, from a directory and from a GGUF."""
 from harness import *
 
 sys.path.insert(0, os.path.join(HERE, "models"))
@@ -45,28 +45,70 @@ def python_agrees(p, path, recorded, kind):
     check(json.loads(r.stdout) == vectors(p, texts), "Session.embed(): the same vectors")
 
 
-def main():
-    with open(encoder.RECORDED) as f:
+def in_a_gguf(path, recorded, kind, directory):
+    """The same model as a GGUF: the same tokens, and the same vectors to the bit."""
+    with Programs() as p:
+        p.serve("--model", os.path.join(path, "model.gguf"))
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+        for r in recorded:
+            ids = post(p, "/tokenize", {"prompt": r["text"]})["tokens"]
+            check(ids == r["ids"], f"GGUF: tokens of {r['text']!r}: {ids}, not {r['ids']}")
+        check(agrees(p, recorded, kind) == directory, "GGUF and directory: the same bits")
+
+
+def one(folder, name, kind):
+    with open(encoder.recorded(name)) as f:
         recorded = json.load(f)
+    path = os.path.join(folder, name + kind)
+    encoder.write(name, path, kind)
+    with Programs() as p:
+        p.serve("--model", path)
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+        for r in recorded:
+            ids = post(p, "/tokenize", {"prompt": r["text"]})["tokens"]
+            check(ids == r["ids"], f"{name}: tokens of {r['text']!r}: {ids}, not {r['ids']}")
+        alone = agrees(p, recorded, kind)
+        same_bits(p, recorded, alone)
+        text = post(p, "/detokenize", {"tokens": recorded[0]["ids"][1:-1]})["prompt"]
+        check(text == "the cat sat on the mat.", f"back to text: {text}")
+        if name == "bert":
+            python_agrees(p, path, recorded, kind)
+        status, _, text = p.ask("POST", "/v1/embeddings", {"input": "the " * 60})
+        check(status == 400 and "maximum context length" in text, f"too long: {status} {text}")
+        status, _, text = p.ask("POST", "/v1/completions", {"prompt": "a"})
+        check(status == 404 and "--runner pooling" in text, f"it makes no tokens: {status} {text}")
+    in_a_gguf(path, recorded, kind, alone)
+    return path
+
+
+def refused(folder, setting, value, say):
+    """A setting that would change what is computed, of ModernBERT."""
+    path = tempfile.mkdtemp(dir=folder)
+    os.rmdir(path)
+    encoder.write("modernbert", path)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump({**encoder.CONFIGS["modernbert"], setting: value}, f)
+    with Programs() as p:
+        d = p.run("slipringd", "--model", path)
+        check(d.wait(20) != 0 and say in p.log("slipringd"), f"{setting}: {p.log('slipringd')[-300:]}")
+
+
+def main():
     folder = tempfile.mkdtemp(prefix="slipring-test-")
     try:
-        for mode, kind in (("mean_tokens", "mean"), ("cls_token", "cls")):
-            path = os.path.join(folder, kind)
-            encoder.write(path, mode)
-            with Programs() as p:
-                p.serve("--model", path)
-                check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
-                for r in recorded:
-                    ids = post(p, "/tokenize", {"prompt": r["text"]})["tokens"]
-                    check(ids == r["ids"], f"tokens of {r['text']!r}: {ids}, not {r['ids']}")
-                same_bits(p, recorded, agrees(p, recorded, kind))
-                text = post(p, "/detokenize", {"tokens": recorded[0]["ids"][1:-1]})["prompt"]
-                check(text == "the cat sat on the mat.", f"back to text: {text}")
-                python_agrees(p, path, recorded, kind)
-                status, _, text = p.ask("POST", "/v1/embeddings", {"input": "the " * 60})
-                check(status == 400 and "maximum context length" in text, f"too long: {status} {text}")
-                status, _, text = p.ask("POST", "/v1/completions", {"prompt": "a"})
-                check(status == 404 and "--runner pooling" in text, f"it makes no tokens: {status} {text}")
+        for name, kind in (("bert", "mean"), ("bert", "cls"), ("xlm-roberta", "mean"), ("nomic", "mean"),
+                           ("modernbert", "cls")):
+            path = one(folder, name, kind)
+        os.unlink(os.path.join(path, "modules.json"))
+        with Programs() as p:                   # no file says how: the first token's
+            p.serve("--model", path)
+            check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+            with open(encoder.recorded(name)) as f:
+                agrees(p, json.load(f), "cls")
+        refused(folder, "norm_bias", True, "norm_bias is true")
+        refused(folder, "layer_types", ["full_attention"] * 2, "layer_types names 2 layers, of 3")
+        refused(folder, "hidden_activation", "relu", "hidden_activation relu is not supported")
+        refused(folder, "attention_scaling", 2, "attention_scaling is 2")
         with Programs() as p:
             d = p.run("slipringd", "--model", path, "--runner", "generate")
             check(d.wait(20) != 0 and "is an encoder" in p.log("slipringd"), "--runner generate is refused")

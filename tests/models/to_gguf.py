@@ -21,7 +21,7 @@ import struct
 
 import tiny
 
-TYPES = {"u32": (4, "<I"), "i32": (5, "<i"), "u16": (2, "<H"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q")}
+TYPES = {"u8": (0, "<B"), "u32": (4, "<I"), "i32": (5, "<i"), "u16": (2, "<H"), "f32": (6, "<f"), "bool": (7, "<?"), "u64": (10, "<Q")}
 
 
 def chunks(data, n):
@@ -117,6 +117,8 @@ def text(s):
 def value(kind, v):
     if kind == "str":
         return struct.pack("<I", 8) + text(v)
+    if kind == "str[]":
+        return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(text(x) for x in v)
     if kind.endswith("[]"):
         number, form = TYPES[kind[:-2]]
         return struct.pack("<IIQ", 9, number, len(v)) + b"".join(struct.pack(form, x) for x in v)

@@ -45,8 +45,8 @@ void charsmap_free(struct charsmap *m)
 	*m = (struct charsmap){ .unit = NULL };
 }
 
-/* A unit has the label of its byte in bits 0 to 7 and 31, in bit 8 whether an entry ends there, and the way to
- * its children in bits 10 to 30, times 256 if bit 9 is set. */
+/* A unit has the label of its byte in bits 0 to 7 and 31, in bit 8 whether an entry ends there, and the way
+ * to its children in bits 10 to 30, times 256 if bit 9 is set. */
 static uint32_t way(uint32_t unit)
 {
 	return unit >> 10 << ((unit & 1u << 9) >> 6);

@@ -1,9 +1,10 @@
 /* charsmap.h - SentencePiece's table of normal forms ("precompiled_charsmap"): what runs of bytes become.
  *
- * The table is a double array of bytes over a list of texts, as sentencepiece and darts-clone write it.  Two ways
- * to use it are known, and they differ: sentencepiece and llama.cpp replace the longest entry that begins at a
- * place.  Hugging Face's tokenizers look at a whole cluster of characters, and replace all of it by the shortest
- * entry that it begins with; if there is none, they look at its characters one by one.
+ * The table is a double array of bytes over a list of texts, as sentencepiece and darts-clone write it.
+ * Two ways to use it are known, and they differ.  sentencepiece and llama.cpp replace the longest entry
+ * that begins at a place.  Hugging Face's tokenizers look at a whole cluster of characters, and replace
+ * all of it by the shortest entry that it begins with; if there is none, they look at its characters one
+ * by one.
  */
 #ifndef CHARSMAP_H
 #define CHARSMAP_H
