@@ -675,6 +675,8 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 		return fail(&p, -EINVAL, "--runner generate: %s is an encoder, which makes vectors alone (--runner pooling)",
 		            m->m.arch);
 	p.pools |= is_encoder(&p);
+	if (cfg->pooler_config && !p.pools)
+		return fail(&p, -EINVAL, "--pooler-config: %s generates; --runner pooling makes vectors of its prompts", m->m.name);
 	memset(out, 0, sizeof(*out));
 	out->on_host = p.cpu;
 	if ((rc = check_flags(&p)) != 0 || (rc = parse_ceilings(&p)) != 0 || (rc = fit(&p)) != 0)

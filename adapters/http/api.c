@@ -209,8 +209,15 @@ static int open_pooling(struct api *a, char *err, size_t errlen)
 	if (rc < 0)
 		return a->cfg->runner == RUNNER_GENERATE ? 0 : rc;
 	a->pools = a->cfg->runner == RUNNER_POOLING || (a->cfg->runner == RUNNER_AUTO && files.kind);
-	a->pooled = (struct pooled_model){ .kind = files.kind ? files.kind : SR_POOL_LAST,
-		.unit = files.kind ? files.unit : true, .max_len = files.max_len,
+	if (!files.kind) {
+		files.kind = SR_POOL_LAST;
+		files.unit = true;
+	}
+	if (a->pools && a->cfg->pooler_config)
+		rc = pooling_config(&files, a->cfg->pooler_config, err, errlen);
+	if (rc)
+		return rc;
+	a->pooled = (struct pooled_model){ .kind = files.kind, .unit = files.unit, .max_len = files.max_len,
 		.instructs = strstr(a->model.name, "Qwen3-Embedding") };
 	if (!a->pools || !(files.rank || (named && files.kind != SR_POOL_MEAN && files.kind != SR_POOL_FIRST)))
 		return 0;

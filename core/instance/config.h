@@ -57,6 +57,7 @@ struct config {
 	bool     enable_prefix_caching;       /* true */
 	bool     disable_hybrid_kv_cache_manager; /* windows keep everything */
 	enum config_scope prefix_cache_scope; /* tenant */
+	const char *pooler_config;            /* JSON (core/models/pooling.h); NULL = as the model's files say */
 	const char *kv_events_config;         /* JSON (kv_events.h); NULL = no events */
 	double   null_step_us, null_token_us; /* --device null: pace */
 

@@ -53,6 +53,9 @@ const struct option options[] = {
 	OPT("runner", WORD, MODEL, D_ | H_, runner, "auto", .choices = "auto generate pooling",
 	    .help = "generate: answers are tokens; pooling: they are vectors (embeddings, scores); auto: as the "
 	            "model's files say"),
+	OPT("pooler-config", TEXT, MODEL, D_ | H_, pooler_config, NULL,
+	    .help = "how prompts become vectors, whatever the model's files say: a JSON object as vLLM has it, with "
+	            "pooling_type (MEAN, CLS, LAST) and use_activation (true: vectors of length 1)"),
 	TAKE_AT("convert", TEXT, MODEL, "auto none embed", "with --runner pooling, every model embeds"),
 	TAKE_AT("task", TEXT, MODEL, "auto generate", "--runner pooling replaces the other tasks"),
 	TAKE_AT("hf-config-path", TEXT, MODEL, "", "config.json is read from the model's directory"),

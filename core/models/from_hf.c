@@ -246,7 +246,9 @@ static int read_settings(struct opening *o, const char *dir)
 	snprintf(config, sizeof(config), "%s/config.json", dir);
 	o->config = load_json(o, config, &rc);
 	if (o->config && model_encoder(o)) {
-		rc = o->dummy ? model_fail(o, -ENOTSUP, "--load-format dummy: not for encoders") : model_encoder_settings(o);
+		rc = model_encoder_settings(o);
+		if (!rc && o->dummy)
+			rc = model_fail(o, -ENOTSUP, "--load-format dummy: not for encoders");
 		o->path = dir;
 		return rc;
 	}

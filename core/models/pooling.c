@@ -180,3 +180,51 @@ int pooling_read(struct pooling *out, const char *path, bool gguf, char *err, si
 	*out = (struct pooling){ 0 };
 	return gguf ? read_gguf(out, path, err, errlen) : read_hf(out, path, err, errlen);
 }
+
+/* One member; null is as if it were missing. */
+static int take_member(struct pooling *p, const char *key, const json_t *j, char *err, size_t errlen)
+{
+	static const struct { const char *name; int32_t kind; } kinds[] = {
+		{ "MEAN", SR_POOL_MEAN }, { "CLS", SR_POOL_FIRST }, { "LAST", SR_POOL_LAST },
+	};
+	const char *name = json_string_value(j);
+
+	if (json_is_null(j))
+		return 0;
+	if (strcmp(key, "pooling_type") == 0 || strcmp(key, "seq_pooling_type") == 0) {
+		for (size_t i = 0; name && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+			if (strcmp(name, kinds[i].name) == 0) {
+				p->kind = kinds[i].kind;
+				return 0;
+			}
+		return refuse(-ENOTSUP, err, errlen, "--pooler-config: %s must be MEAN, CLS or LAST", key);
+	}
+	if (strcmp(key, "normalize") == 0 || strcmp(key, "use_activation") == 0) {
+		p->unit = json_is_true(j);
+		return json_is_boolean(j) ? 0 : refuse(-EINVAL, err, errlen, "--pooler-config: %s must be true or false",
+		                                       key);
+	}
+	if (strcmp(key, "task") == 0 && name && strcmp(name, "embed") == 0)
+		return 0;
+	if (strcmp(key, "enable_chunked_processing") == 0 && json_is_false(j))
+		return 0;
+	return refuse(-ENOTSUP, err, errlen, "--pooler-config: %.60s is not supported; pooling_type, seq_pooling_type, "
+	              "normalize and use_activation are", key);
+}
+
+int pooling_config(struct pooling *p, const char *text, char *err, size_t errlen)
+{
+	json_error_t why;
+	json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &why), *j;
+	const char *key;
+	int rc = 0;
+
+	if (!json_is_object(object))
+		rc = refuse(-EINVAL, err, errlen, "--pooler-config must be a JSON object such as {\"pooling_type\":\"MEAN\"}"
+		            "%s%s", object ? "" : ": ", object ? "" : why.text);
+	json_object_foreach(object, key, j)
+		if (!rc)
+			rc = take_member(p, key, j, err, errlen);
+	json_decref(object);
+	return rc;
+}

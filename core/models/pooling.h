@@ -20,4 +20,8 @@ struct pooling {
 /* path: as in struct located.  0, -ENOTSUP (a module that is not supported) or -errno, and one sentence. */
 int pooling_read(struct pooling *out, const char *path, bool gguf, char *err, size_t errlen);
 
+/* --pooler-config, vLLM's JSON object: what it says replaces what *p has.  0, or -EINVAL, -ENOTSUP and one sentence
+ * that names the member. */
+int pooling_config(struct pooling *p, const char *text, char *err, size_t errlen);
+
 #endif

@@ -93,6 +93,26 @@ def refused(folder, setting, value, say):
         check(d.wait(20) != 0 and say in p.log("slipringd"), f"{setting}: {p.log('slipringd')[-300:]}")
 
 
+def pooler_config(path, name):
+    """It replaces what the files say; what it cannot say is refused by name."""
+    with open(encoder.recorded(name)) as f:
+        recorded = json.load(f)
+    with Programs() as p:
+        p.serve("--model", path, "--pooler-config", '{"pooling_type": "MEAN"}')
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+        agrees(p, recorded, "mean")
+    with Programs() as p:
+        p.serve("--model", path, "--pooler-config", '{"use_activation": false, "task": "embed", "dimensions": null}')
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+        v = vectors(p, [recorded[0]["text"]])[0]
+        check(abs(sum(x * x for x in v) - 1) > 1e-3, "use_activation false: not of length 1")
+    for text, say in (('{"pooling_type": "ALL"}', "pooling_type must be MEAN, CLS or LAST"), ('{"dimensions": 8}', "dimensions is not supported"),
+                      ('{"normalize": 1}', "normalize must be true or false"), ("[]", "must be a JSON object")):
+        with Programs() as p:
+            d = p.run("slipring-http", "--model", path, "--port", 0, "--pooler-config", text)
+            check(d.wait(20) != 0 and say in p.log("slipring-http"), f"{text}: {p.log('slipring-http')[-300:]}")
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="slipring-test-")
     try:
@@ -105,6 +125,7 @@ def main():
             check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
             with open(encoder.recorded(name)) as f:
                 agrees(p, json.load(f), "cls")
+        pooler_config(path, name)
         refused(folder, "norm_bias", True, "norm_bias is true")
         refused(folder, "layer_types", ["full_attention"] * 2, "layer_types names 2 layers, of 3")
         refused(folder, "hidden_activation", "relu", "hidden_activation relu is not supported")

@@ -23,26 +23,11 @@ TEXTS = ["the cat sat on the mat.", "Embeddings!", "a", "Caf\u00e9 R\u00e9sum\u0
          "THE CAT'S  mat\n\t- 42", "un\u200bseen\u00a0words " + "x" * 101, "the cat sat on the mat " * 6]
 SHAPE = {"hidden_size": D, "intermediate_size": F, "max_position_embeddings": POSITIONS, "num_attention_heads": 4,
          "num_hidden_layers": LAYERS, "vocab_size": len(VOCAB)}
-CONFIGS = {
-    "bert": {"architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-             "pad_token_id": 0, "position_embedding_type": "absolute", "type_vocab_size": 2, **SHAPE},
-    "xlm-roberta": {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "hidden_act": "gelu",
-                    "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-                    "position_embedding_type": "absolute", "type_vocab_size": 1,
-                    **SHAPE, "max_position_embeddings": POSITIONS + 2, "vocab_size": len(VOCAB) + 8},
-    # in the words of nomic's own code
-    "nomic": {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "activation_function": "swiglu",
-              "layer_norm_epsilon": 1e-12, "n_embd": D, "n_inner": F, "n_positions": 4 * POSITIONS, "n_head": 4,
-              "n_layer": LAYERS, "max_trained_positions": POSITIONS, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
-              "rotary_emb_interleaved": False, "prenorm": False, "qkv_proj_bias": False, "mlp_fc1_bias": False,
-              "mlp_fc2_bias": False, "scale_attn_weights": True, "rotary_scaling_factor": None, "type_vocab_size": 2,
-              "use_flash_attn": True, "vocab_size": len(VOCAB)},
-    "modernbert": {"architectures": ["ModernBertModel"], "model_type": "modernbert", "hidden_activation": "gelu",
-                   "norm_eps": 1e-5, "norm_bias": False, "attention_bias": False, "mlp_bias": False,
-                   "global_attn_every_n_layers": 3, "local_attention": 8, "global_rope_theta": 160000.0,
-                   "local_rope_theta": 10000.0, "classifier_activation": "gelu", "pad_token_id": 0, "bos_token_id": 2,
-                   "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, **SHAPE},
-}
+CONFIGS = {}                           # nomic's in the words of nomic's own code
+for kind_ in KINDS:
+    with open(os.path.join(HERE, "encoders", kind_ + ".json")) as f_:
+        CONFIGS[kind_] = json.load(f_)["config"]
+assert all(c["vocab_size"] - len(VOCAB) in (0, 8) for c in CONFIGS.values())
 
 
 def layers_of(kind):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import encoder
 import tiny
 import to_gguf
 
@@ -50,9 +51,14 @@ def skip_value(b, at):
     if kind == 8:
         return skip_text(b, at)
     if kind != 9:
-        return at + {2: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8}[kind]
+        return at + {0: 1, 2: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8}[kind]
     item, n = struct.unpack_from("<IQ", b, at)
-    return at + 12 + n * {2: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8}[item]
+    if item == 8:
+        at += 12
+        for _ in range(n):
+            at = skip_text(b, at)
+        return at
+    return at + 12 + n * {0: 1, 2: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8}[item]
 
 
 # quantization_config, and for a matrix [n][k] its tensors: name, type, shape
@@ -106,6 +112,12 @@ def main():
         for kind in QUANTIZED:
             with open(os.path.join(out, f"{name}-{kind}"), "wb") as f:
                 f.write(b"\3" + directory(tiny.load(name), kind))
+    for kind in encoder.KINDS:
+        with tempfile.TemporaryDirectory() as d, open(os.path.join(out, kind + "-encoder"), "wb") as f:
+            encoder.write(kind, d + "/m")
+            f.write(b"\1" + head(d + "/m/model.gguf"))
+        with open(os.path.join(out, kind + "-config"), "wb") as f:
+            f.write(b"3" + json.dumps(encoder.CONFIGS[kind]).encode())
     for file in sorted(f for f in os.listdir(os.path.join(tiny.HERE, "recorded")) if f.endswith(".json")):
         rec = tiny.load(file[:-5])
         for form in ("config", "config5"):
