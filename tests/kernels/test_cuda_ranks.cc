@@ -155,9 +155,19 @@ static struct sr_limits small_limits(bool graphs)
 	return lim;
 }
 
+/* Emulated kernels take six times as long with shadow memory: a part is enough for memory errors. */
+static void skip_if_slow(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	if (!getenv("SLIPRING_ALL"))
+		skip();
+#endif
+}
+
 /* A guided row: what rank 0 sees of its mask counts for all, whether it has come or not. */
 static void test_guided(void **)
 {
+	skip_if_slow();
 	struct sr_model shape = tiny_shape();
 	struct tiny *t = tiny_create(&shape, SR_BF16, 0, 12);
 	struct sr_limits lim = small_limits(false);
@@ -241,6 +251,7 @@ static void old_in_one(int32_t rank)
 /* Everything through NCCL, then with a rank whose library is too old: the same bits. */
 static void test_nccl(void **)
 {
+	skip_if_slow();
 	static struct record alone, is;
 	struct sr_limits lim = small_limits(false);
 	struct tiny *t = create(0, NULL);
