@@ -19,7 +19,7 @@
 #define N 64
 #define K 96
 
-static uint8_t data[N * K], rows[N * K * 4];
+static uint8_t data[2 * N * K], rows[N * K * 4];
 static float scales[N * K], got[K];
 static uint32_t words[N * K / 8], zeros[N * K / 8], index_of[K];
 static uint16_t order[K];
