@@ -64,7 +64,7 @@ static void test_round(void **state)
 		struct sr_tensor t = { .type = SR_AWQ4, .n = 24, .k = 96, .count = 1, .group = groups[g],
 		                       .scale_type = SR_F16 };
 		const struct apart at = { (uint8_t *)qweight, (uint8_t *)scales, (uint8_t *)qzeros, NULL };
-		uint8_t rows[24 * 96 / 32 * 20];
+		uint8_t rows[24 * 96];
 		struct awq a;
 		double error;
 
@@ -78,11 +78,13 @@ static void test_round(void **state)
 		error = awq_round(&a, &m, NULL);
 		assert_true(isfinite(error));
 		awq_pack(&a, qweight, qzeros, scales);
+		assert_true(24 * repack_row_bytes(&t) <= sizeof(rows));
 		repack_rows(&t, &at, 0, 24, rows);
 		for (int i = 0; i < 24; i++) {
 			float back[96];
 
-			types_dequant(SR_Q4_1, 96, rows + (size_t)i * repack_row_bytes(&t), back);
+			for (int k = 0; k < 96; k += 32)
+				types_dequant_group(repack_type(&t), rows + (size_t)i * repack_row_bytes(&t), k, NULL, back + k);
 			for (int j = 0; j < 96; j++) {
 				float s = f32_of_f16(a.scale[(i * 96 + j) / groups[g]]);
 
