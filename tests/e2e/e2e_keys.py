@@ -33,9 +33,11 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/load": ("GET", True, None, 200),
     "/version": ("GET", False, None, 200),
     "/metrics": ("GET", False, None, 200),
-    "/inference/v1/generate": ("POST", True, {}, 403),
-    "/v1/completions/render": ("POST", True, {}, 403),
-    "/v1/chat/completions/render": ("POST", True, {}, 403),
+    "/inference/v1/generate": ("POST", True, {"token_ids": [1, 2], "sampling_params": {"max_tokens": 1}}, 200),
+    "/v1/completions/render": ("POST", True, TEXT, 200),
+    "/v1/chat/completions/render": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
+    "/v1/messages/render": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
+    "/v1/responses/render": ("POST", True, {"input": "a", "max_output_tokens": 1}, 200),
 }
 VECTORS = ("/v1/embeddings", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank")
 KEY_FILE = "# keys\nka alice\nkb bob\n\nkc alice\nurgent carol min-priority=-10\n"
