@@ -291,9 +291,7 @@ static int try_kernels(void *ctx, uint32_t *without, int to)
 
 /* ---- the parent --------------------------------------------------------------------------- */
 
-int canary_each_ms = EACH_MS;        /* tests have less patience */
-
-static const struct canary trial = { try_kernels, NULL, special_name, N_SPECIAL, FIRST_MS, 0 };
+static const struct canary trial = { try_kernels, NULL, special_name, N_SPECIAL, FIRST_MS, EACH_MS };
 
 void canary_forget(void)
 {
@@ -317,7 +315,6 @@ int canary_check(const struct sr_model *m, const struct sr_limits *lim, uint32_t
 		return 0;
 	}
 	c.ctx = &k;
-	c.each_ms = canary_each_ms;
 	found = *without;
 	key = canary_key(PROC, (const void *)&trial, &k, sizeof(k));
 	if (!key || canary_file(path, sizeof(path)))
