@@ -1,6 +1,7 @@
 /* cpu.h - what the files of the CPU back end share.
  *
- *	backend.c   the door: memory, batches, commands; cuts a batch into slices
+ *	backend.c   the door: memory, threads
+ *	batches.c   a batch: commands, and rows cut into slices
  *	ops.c       the verbs over a slice, a share for each thread (share.h)
  *	experts.c   those of experts: which compute a token, their products, their sum
  *	recur.c     that of layers with a state
@@ -43,6 +44,8 @@
 #define HEAD_MAX 512             /* widest head */
 #define CONV_MAX 8               /* most inputs of a convolution */
 #define LATENT_MAX 1024          /* widest latent key */
+
+enum batch_state { BATCH_IDLE, BATCH_LAUNCHED, BATCH_DONE };
 
 struct part {
 	int32_t type, n, n_blocks;   /* as held; outputs; ceil(n / KERN_COLS) */
@@ -205,7 +208,7 @@ struct sr_backend {
 	struct roof roof;
 	struct cost cost;            /* of the batch so far */
 	struct memory *memory;       /* all mappings, to unmap them */
-	_Atomic int state;           /* of the batch: BATCH_* */
+	_Atomic int state;           /* of the batch: enum batch_state */
 	pthread_mutex_t lock;        /* of armed, and of state becoming BATCH_DONE */
 	int      armed;              /* the eventfd to signal, or -1 */
 	void (*yield)(void *ctx);
@@ -216,6 +219,11 @@ struct sr_backend {
 };
 
 const struct sr_backend_ops *sr_cpu_ops(void);
+int32_t slice_tokens(const struct sr_backend *b); /* most tokens of a slice */
+int32_t logit_rows(const struct sr_backend *b);   /* most rows of logits of one pass */
+
+/* batches.c */
+void batches_run(struct sr_backend *b);           /* the one that is launched */
 
 /* ops.c */
 extern const struct ops cpu_ops;
