@@ -1,5 +1,6 @@
 /* truth.c - see truth.h. */
 #include "kernels/cpu/backend.c"
+#include "kernels/cpu/batches.c"
 #include "tests/cuda/truth.h"
 
 void truth_open(struct drive *d, const struct tiny *t, const struct sr_limits *lim)

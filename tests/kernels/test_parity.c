@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "kernels/cpu/backend.c"
+#include "kernels/cpu/batches.c"
 #include "tests/rig/drive.h"
 #include "tests/rig/tiny.h"
 
