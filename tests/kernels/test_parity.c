@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cpu/batches.c"
 #include "tests/rig/drive.h"
