@@ -67,7 +67,8 @@ static int read_normal_form(const struct json_reader *j, const json_t *n)
 	return 0;
 }
 
-static int read_normalizer(const struct json_reader *j, const json_t *n)
+int read_normalizers(const struct json_reader *j, const json_t *n,
+                     int (*read_one)(const struct json_reader *j, const json_t *n))
 {
 	json_t *item;
 	size_t i;
@@ -76,10 +77,10 @@ static int read_normalizer(const struct json_reader *j, const json_t *n)
 	if (!n || json_is_null(n))
 		return 0;
 	if (strcmp(type_name_of(n), "Sequence"))
-		return read_normal_form(j, n);
+		return read_one(j, n);
 	json_array_foreach(json_object_get(n, "normalizers"), i, item)
 		if (!rc)
-			rc = read_normal_form(j, item);
+			rc = read_one(j, item);
 	return rc;
 }
 
@@ -482,7 +483,7 @@ static int read_tokenizer(const struct json_reader *j, const json_t *root)
 		rc = read_unigram(j, root);
 		return rc ? rc : read_post(j, json_object_get(root, "post_processor"));
 	}
-	rc = read_normalizer(j, json_object_get(root, "normalizer"));
+	rc = read_normalizers(j, json_object_get(root, "normalizer"), read_normal_form);
 	if (rc)
 		return rc;
 	if (j->t->vocab.characters || !strcmp(type_name_of(pre), "Metaspace")) {

@@ -23,6 +23,9 @@ int reject_file(const struct json_reader *j, int rc, const char *file, const cha
 /* Model.vocab and added_tokens.  unigrams: added tokens may be normalized.  0 or -errno, here and below. */
 int read_json_tokens(const struct json_reader *j, const json_t *root, bool unigrams);
 int read_metaspace(const struct json_reader *j, const json_t *p);
+/* The normalizer n: none, one, or a Sequence of them. */
+int read_normalizers(const struct json_reader *j, const json_t *n,
+                     int (*read_one)(const struct json_reader *j, const json_t *n));
 
 /* open_unigram.c: all but the post-processor. */
 int read_unigram(const struct json_reader *j, const json_t *root);

@@ -67,22 +67,6 @@ static int read_step(const struct json_reader *j, const json_t *n)
 	return reject_file(j, -ENOTSUP, TOKENIZER, "beside Unigram, normalizer", type_name_of(n));
 }
 
-static int read_steps(const struct json_reader *j, const json_t *n)
-{
-	json_t *item;
-	size_t i;
-	int rc = 0;
-
-	if (!n || json_is_null(n))
-		return 0;
-	if (strcmp(type_name_of(n), "Sequence"))
-		return read_step(j, n);
-	json_array_foreach(json_object_get(n, "normalizers"), i, item)
-		if (!rc)
-			rc = read_step(j, item);
-	return rc;
-}
-
 /* Metaspace, and WhitespaceSplit before it. */
 static int read_pre(const struct json_reader *j, const json_t *p)
 {
@@ -139,7 +123,7 @@ int read_unigram(const struct json_reader *j, const json_t *root)
 		return reject_file(j, -ENOTSUP, TOKENIZER, "model Unigram with", "byte_fallback");
 	if (d && !json_is_null(d) && strcmp(type_name_of(d), "Metaspace"))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "beside Unigram, decoder", type_name_of(d));
-	rc = read_steps(j, json_object_get(root, "normalizer"));
+	rc = read_normalizers(j, json_object_get(root, "normalizer"), read_step);
 	if (!rc)
 		rc = read_pre(j, json_object_get(root, "pre_tokenizer"));
 	t->strip = t->lead != LEAD_NONE;
