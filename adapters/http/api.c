@@ -385,6 +385,13 @@ bool api_complete(struct api *a)
 	return true;
 }
 
+void api_take(struct api *a)
+{
+	for (; a; a = a->next)
+		for (int i = 0; i < fleet_n(a->fleet); i++)
+			engine_take(fleet_replica(a->fleet, i)->engine);
+}
+
 void api_drain(struct api *a)
 {
 	live_drain(a->live);

@@ -46,6 +46,7 @@ int  api_create(struct api **out, const struct api_config *c, struct io *io, cha
 const struct conn_app *api_app(struct api *a);
 const struct conn_app *api_metrics_app(struct api *a);  /* for --metrics-port */
 void api_drain(struct api *a);          /* of new requests serve only status routes; /health is 503 */
+void api_take(struct api *a);           /* take the tokens that have come, though events wait in the loop */
 bool api_complete(struct api *a);       /* all daemons are ready */
 bool api_idle(const struct api *a);     /* no request under way */
 int  api_reload(struct api *a, char *err, size_t errlen); /* keeps the old keys if the key file is bad */

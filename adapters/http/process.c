@@ -23,6 +23,7 @@
 
 #define SECOND    1000000000ull
 #define LOOK_NS   (SECOND / 20)   /* period of checks: for the end of a drain; at the start, for the daemon */
+#define TURN_NS   (SECOND / 1000) /* requests are read for so long; then tokens that have come go first */
 #define READY_NS  (2 * SECOND)    /* ready after this even without the daemons, to answer 503 */
 #define METRICS_CONNECTIONS 64    /* the most connections of --metrics-port */
 #define SAME_NS   (SECOND / 2)    /* two signals within this time count as one: a terminal or a service
@@ -153,6 +154,7 @@ static int start(struct process *me, char *err, size_t errlen)
 		close(p->listen_fd);
 		return r;
 	}
+	io_turn(me->io, TURN_NS);
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
@@ -196,6 +198,8 @@ int process_run(const struct process_config *p)
 	}
 	while (r == 0 && (!me.stopping || drain(&me))) {
 		io_sleep(me.io, me.stopping ? io_now() + LOOK_NS : 0);
+		if (io_cut(me.io))
+			api_take(me.api);
 		now = io_now();
 		atomic_store_explicit(&p->beat->alive_ns, now, memory_order_relaxed);
 		if (me.ready)

@@ -29,6 +29,7 @@
 #define CQ_ENTRIES   4096
 #define READS_MAX    64           /* most reads under way */
 #define PER_TURN     256          /* most completions handled by one io_poll */
+#define EPOLL_TURN   16           /* most events of epoll: the kernel hands out the others first, next time */
 #define TIMERS_ALONE 512          /* timers beyond one per watch */
 #define CLOSE_WAITS  1000         /* most times, of 10 ms each, that io_destroy waits for closes */
 
@@ -58,6 +59,8 @@ struct io {
 	unsigned n_reg;
 
 	uint64_t woke;
+	uint64_t turn_ns, turn_end;   /* 0: no limit */
+	bool cut;
 
 	struct io_watch signals;
 	void (*on_signal)(void *ctx, int sig);
@@ -283,6 +286,21 @@ static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 	return events != 0;
 }
 
+static void turn_begin(struct io *io)
+{
+	io->cut = false;
+	io->turn_end = io->turn_ns ? io_now() + io->turn_ns : 0;
+}
+
+/* Something is left to do, but not in this turn. */
+static bool time_up(struct io *io)
+{
+	if (!io->turn_end || io_now() < io->turn_end)
+		return false;
+	io->cut = true;
+	return true;
+}
+
 /* ---- timers: a binary heap --------------------------------------------------------------- */
 
 static void heap_put(struct io *io, uint32_t i, struct io_timer *t)
@@ -341,7 +359,7 @@ static int timers_run(struct io *io)
 	if (!io->n_timers)
 		return 0;
 	now = io_now();
-	while (n < PER_TURN && io->n_timers && io->heap[0]->at <= now) {
+	while (n < PER_TURN && io->n_timers && io->heap[0]->at <= now && (!n || !time_up(io))) {
 		struct io_timer *t = io->heap[0];
 
 		io_timer_del(io, t);
@@ -478,7 +496,8 @@ static int ring_reap(struct io *io)
 	struct io_uring_cqe *cqe;
 	int n = 0;
 
-	for (int i = 0; i < PER_TURN && io_uring_peek_cqe(&io->ring, &cqe) == 0; i++) {
+	turn_begin(io);
+	for (int i = 0; i < PER_TURN && io_uring_peek_cqe(&io->ring, &cqe) == 0 && (!i || !time_up(io)); i++) {
 		uint64_t t = cqe->user_data;
 		int32_t res = cqe->res;
 
@@ -496,11 +515,13 @@ static int ring_reap(struct io *io)
 
 static int epoll_reap(struct io *io, int timeout_ms)
 {
-	struct epoll_event e[64];
-	int n = 0, got = epoll_wait(io->epfd, e, 64, timeout_ms);
+	struct epoll_event e[EPOLL_TURN];
+	int n = 0, got = epoll_wait(io->epfd, e, EPOLL_TURN, timeout_ms);
 
 	if (timeout_ms)
 		io->woke = io_now();
+	turn_begin(io);
+	io->cut = got == EPOLL_TURN;
 	for (int i = 0; i < got; i++)     /* EPOLL* and POLL* are the same bits */
 		n += watch_done(io, (uint32_t)(e[i].data.u64 >> 32) & 0x3fffffff,
 		                (uint32_t)e[i].data.u64, (int32_t)e[i].events);
@@ -527,6 +548,8 @@ int io_poll(struct io *io)
 }
 
 uint64_t io_woke(const struct io *io) { return io->woke; }
+void io_turn(struct io *io, uint64_t ns) { io->turn_ns = ns; }
+bool io_cut(const struct io *io) { return io->cut; }
 
 int io_sleep(struct io *io, uint64_t until)
 {

@@ -88,4 +88,9 @@ int  io_sleep(struct io *io, uint64_t until);/* the same, but first wait for an 
                                                 most until the time `until` (0 = no limit) */
 uint64_t io_woke(const struct io *io);       /* when the last io_sleep ended its wait */
 
+/* Begin no callback when a turn has lasted ns: what is left comes in the next.  0, as at first: no limit.
+ * A turn handles one event and one timer at least.  With epoll it has 16 events at most, however long. */
+void io_turn(struct io *io, uint64_t ns);
+bool io_cut(const struct io *io);            /* the last turn may have left something */
+
 #endif

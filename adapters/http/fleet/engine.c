@@ -488,6 +488,12 @@ static void run(struct engine *e)
 
 static void on_again(struct io_timer *t) { run(t->ctx); }
 
+void engine_take(struct engine *e)
+{
+	if (!e->behind)                       /* else the timer `again` does it in every turn */
+		run(e);
+}
+
 bool engine_behind(const struct engine *e) { return e->conn && e->behind; }
 
 const struct sr_model_info *engine_model(const struct engine *e)

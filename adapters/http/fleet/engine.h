@@ -86,6 +86,7 @@ bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has a
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
 uint64_t engine_since(const struct engine *e);   /* when engine_live last rose from 0 */
 unsigned engine_room(const struct engine *e, uint64_t tenant); /* requests it may still submit */
+void engine_take(struct engine *e);          /* take what the daemon has made, one turn's worth */
 bool engine_behind(const struct engine *e);  /* one turn could not take all that the daemon has made */
 struct queue_load engine_load(const struct engine *e, uint64_t tenant);
 

@@ -572,6 +572,24 @@ static void cancelled(void **state)
 	finish();
 }
 
+/* Without a turn of the loop, as when it is busy with requests. */
+static void taken_between_turns(void **state)
+{
+	static int32_t id = 1;
+	struct owner o = { 0 };
+	uint64_t h;
+
+	(void)state;
+	begin(0);
+	toy.room = 1;
+	submit(&id, &o, &h);
+	put(toy.user[0], SR_TOKEN, 0);
+	put(toy.user[0], SR_END, 0);
+	engine_take(e);
+	assert_true(o.tokens == 1 && o.ends == 1);
+	finish();
+}
+
 /* The daemon dies: all requests end, waiting ones too, and new ones are refused until it is back. */
 static void lost(void **state)
 {
@@ -765,7 +783,8 @@ int main(void)
 		cmocka_unit_test(refused_guided_are_passed), cmocka_unit_test(tenants_in_turn),
 		cmocka_unit_test(shares_of_places),
 		cmocka_unit_test(turned_away), cmocka_unit_test(doing_is_told), cmocka_unit_test(no_place), cmocka_unit_test(refused),
-		cmocka_unit_test(cancelled), cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
+		cmocka_unit_test(cancelled), cmocka_unit_test(taken_between_turns),
+		cmocka_unit_test(lost), cmocka_unit_test(wrong_vocabulary),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

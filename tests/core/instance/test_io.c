@@ -353,6 +353,50 @@ static void test_many_timers(void **state)
 	io_timer_del(*state, &k[0].t);            /* it has run: nothing to do */
 }
 
+static void slow(struct io_watch *w, uint32_t events)
+{
+	const struct timespec nap = { 0, 1000000 };
+
+	read_one(w, events);
+	nanosleep(&nap, NULL);
+}
+
+/* Callbacks of 1 ms and turns of 3 ms: at most 4 a turn, and timers come between them. */
+static void test_turns_have_a_limit(void **state)
+{
+	enum { N = 40 };
+	const bool uring = !strcmp(io_kind(*state), "io_uring");
+	struct seen s[N] = { 0 };
+	struct io_watch w[N];
+	int fd[N][2], done = 0, turns = 0;
+
+	io_turn(*state, 3 * MS);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd[i]), 0);
+		w[i] = (struct io_watch){ .fd = fd[i][0], .events = IO_IN, .fn = slow, .ctx = &s[i] };
+		assert_int_equal(io_watch_add(*state, &w[i]), 0);
+		assert_int_equal(write(fd[i][1], "x", 1), 1);
+	}
+	while (done < N && turns < 1000) {
+		int n = io_sleep(*state, io_now() + 100 * MS);
+
+		assert_true(n <= (uring ? 4 : 16));
+		if (n && done + n + (uring ? 0 : 16) < N)
+			assert_true(io_cut(*state));
+		done += n;
+		turns++;
+	}
+	assert_int_equal(done, N);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(s[i].reads, 1);
+		io_watch_del(*state, &w[i]);
+		close(fd[i][0]);
+		close(fd[i][1]);
+	}
+	io_poll(*state);
+	assert_false(io_cut(*state));
+}
+
 /* ---- kernels that are older, or forbid it --------------------------------------------------------- */
 
 /* What the kernel returns for the first, second, .. attempt at a ring.  1: success; 2: success without EXT_ARG. */
@@ -626,6 +670,7 @@ int main(void)
 		BOTH(test_level_triggered), BOTH(test_change_of_interest), BOTH(test_remove_in_callback), BOTH(test_close),
 		BOTH(test_timers_in_order), BOTH(test_wake_from_another_thread), BOTH(test_reads),
 		BOTH(test_many_reads), BOTH(test_long_sleeps), BOTH(test_bad_descriptors), BOTH(test_many_timers),
+		BOTH(test_turns_have_a_limit),
 		BOTH(test_signals), BOTH(test_a_kernel_that_is_short),
 		cmocka_unit_test_setup_teardown(test_a_kernel_that_refuses, uring, done),
 		cmocka_unit_test(test_kernels), cmocka_unit_test(test_idle_poll_makes_no_system_call),
