@@ -2,9 +2,10 @@
  * int cmd_NAME(int argc, char **argv), where argv[0] is its name.  It returns the exit code.
  *
  * Called as `vllm`, by a link, --version ends with the version of vLLM whose flags and routes are here:
- * KServe chooses flags by that word, and then runs `vllm serve`. */
+ * KServe chooses flags by that word, and then runs `vllm serve`.  That listens on all addresses. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
@@ -56,6 +57,8 @@ int main(int argc, char **argv)
 	const bool as_vllm = argc && !strcmp(slash ? slash + 1 : argv[0], "vllm");
 	static char help[] = "--help";
 
+	if (as_vllm)
+		setenv(CONFIG_AS_VLLM, "1", 1);   /* for the programs that it starts, too */
 	log_open("slipring");
 	visible_start();
 	if (argc < 2)

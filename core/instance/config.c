@@ -731,13 +731,18 @@ static int check_together(struct parsing *p)
 	return config_drafts(p->c, p->err, p->errlen);
 }
 
+/* Started as `vllm` (CONFIG_AS_VLLM), a server is found from outside its container without any flag, as vLLM is. */
 static int set_defaults(struct parsing *p)
 {
 	p->source = BY_DEFAULT;
 	for (int i = 0; i < n_options; i++)
 		if (options[i].action == SET && options[i].value && set_option(p, i, options[i].value, true) != 0)
 			return -EINVAL;
-	return 0;
+	if (!getenv(CONFIG_AS_VLLM))
+		return 0;
+	if (set_option(p, option_index("host"), "0.0.0.0", true) != 0)
+		return -EINVAL;
+	return set_option(p, option_index("allowed-hosts"), "*", true);
 }
 
 int config_option(const char *name, char *err, size_t errlen)

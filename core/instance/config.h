@@ -22,6 +22,7 @@ enum config_ui     { UI_OFF, UI_LOCAL, UI_ON };
 enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 #define CONFIG_LIST 16
+#define CONFIG_AS_VLLM "SLIPRING_AS_VLLM" /* environment: `slipring` was called as `vllm`, and its defaults are */
 
 struct config {
 	/* model */

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What Kubernetes' serving layers ask of a vLLM worker, played against `vllm serve`, which is slipring by another name:
 KServe's command, probes and end; the metrics, names and tokens that llm-d's picker reads; the manifests' own commands."""
-import re
+import re, ssl
 from harness import *
+from sessions import free_port
 
 EXAMPLES = os.path.join(os.path.dirname(HERE), "docs/examples/kubernetes")
 
@@ -20,6 +21,82 @@ def probe(p, timeout=1):
         return p.ask("GET", "/health", timeout=timeout)[0]
     except OSError:
         return None
+
+
+# What KServe's template has a shell do: flags by the version's last word, then the command, read once more by eval.
+KSERVE = r"""
+V=$(vllm --version 2>/dev/null | tail -1 | awk '{print $NF}')
+newer() { [ "$(printf '%s\n%s\n' "$1" "$V" | sort -V | head -1)" = "$1" ]; }
+newer 0.16.0 && LOGS="--disable-access-log-for-endpoints /health,/metrics,/ping"
+newer 0.18.0 && END="--shutdown-timeout 15"
+eval "exec vllm serve $MODEL --served-model-name "tiny" "publishers/ns/models/tiny" --port $PORT \
+  $LOGS $END --enable-ssl-refresh --ssl-certfile $TLS/tls.crt --ssl-keyfile $TLS/tls.key $VLLM_ADDITIONAL_ARGS $@"
+"""
+
+
+class Kubelet:
+    """Probes as KServe's template has them.  Pods are asked by their address: here 127.0.0.2, another than a server that
+    listens on the loopback device alone would have."""
+
+    def __init__(self, port, scheme="https"):
+        self.port, self.scheme, self.stop, self.failures, self.asked = port, scheme, threading.Event(), 0, 0
+        self.tls = ssl.create_default_context()
+        self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE    # as kubelet does
+
+    def probe(self, path="/health", timeout=1, headers=None):
+        try:
+            c = http.client.HTTPSConnection("127.0.0.2", self.port, timeout=timeout, context=self.tls) \
+                if self.scheme == "https" else http.client.HTTPConnection("127.0.0.2", self.port, timeout=timeout)
+            c.request("GET", path, headers=headers or {})
+            return c.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def readiness(self, period=1):
+        while not self.stop.wait(period):
+            self.asked += 1
+            self.failures += self.probe() != 200
+
+
+def post(kubelet, path, body, timeout=60):
+    c = http.client.HTTPSConnection("127.0.0.2", kubelet.port, timeout=timeout, context=kubelet.tls)
+    c.request("POST", path, json.dumps(body), {"Content-Type": "application/json", "Host": "my-gateway.example.org"})
+    return json.loads(c.getresponse().read())
+
+
+def kserve_unchanged(p, folder, model):
+    """The template's shell, TLS and environment, with `vllm` in PATH: no flag of ours is given."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                    "2", "-subj", "/CN=pod", "-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.crt"],
+                   check=True, capture_output=True)
+    port = free_port()
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": folder, "RUNTIME_DIRECTORY": p.dir, "MODEL": model,
+           "PORT": str(port), "TLS": folder, "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_CACHE": folder,
+           "VLLM_ADDITIONAL_ARGS": "--load-format dummy --kv-events-config '" + json.dumps(
+               {"enable_kv_cache_events": True, "endpoint": f"ipc://{folder}/events"}) + "'"}
+    with open(os.path.join(p.dir, "kserve.log"), "ab") as log:
+        serve = subprocess.Popen(["/bin/bash", "-c", KSERVE, "--"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+    p.procs["kserve"] = serve
+    k = Kubelet(port)
+    check(wait_for(lambda: k.probe() == 200 or serve.poll() is not None, 60, 0.2) and serve.poll() is None,
+          "the startup probe succeeds over TLS, at the Pod's address")
+    check(k.probe("/health", headers={"Host": "my-gateway.example.org"}) == 200, "any Host is served, as by vLLM")
+    watch = threading.Thread(target=k.readiness)
+    watch.start()
+    ask = {"model": "publishers/ns/models/tiny", "prompt": "a" * 40, "max_tokens": 100, "ignore_eos": True}
+    out = p.together(8, lambda i: [post(k, "/v1/completions", ask) for _ in range(4)])
+    check(wait_for(lambda: k.asked >= 3, 20), "readiness is asked each second")
+    check(all(o["usage"]["completion_tokens"] == 100 for each in out for o in each), "8 clients are answered over TLS")
+    # llm-d's picker reads the metrics of each Pod every 50 ms.
+    codes = []
+    for _ in range(20):
+        codes.append(k.probe("/metrics"))
+        time.sleep(0.05)
+    k.stop.set()
+    watch.join()
+    check(k.failures == 0 and set(codes) == {200}, f"{k.failures} probes and {codes.count(None)} reads of metrics failed")
+    serve.terminate()                            # behind preStop, which sleeps 15 s meanwhile
+    check(serve.wait(60) == 0 and k.probe() is None, "bash has become the server: SIGTERM reaches it, and it ends with 0")
 
 
 def kserve(p, vllm, model):
@@ -95,7 +172,7 @@ def flags_parse(vllm):
     check(files, "there are examples")
     seen = 0
     for f in files:
-        text = open(os.path.join(EXAMPLES, f)).read()
+        text = open(os.path.join(EXAMPLES, f)).read().replace("#tls ", "")
         check("\t" not in text and all(re.search(rf"^{k}:", text, re.M) for k in ("apiVersion", "kind", "metadata")), f)
         for flag in sorted(set(re.findall(r"(--[a-z][a-z-]+)", re.sub(r"#.*", "", text)))):
             r = subprocess.run([vllm, "serve", "--help=" + flag[2:]], capture_output=True, text=True, timeout=20)
@@ -112,5 +189,6 @@ with Programs(env={"POD_IP": "10.0.0.7"}) as p:
     make_model(os.path.join(p.dir, "model"))
     version(vllm)
     flags_parse(vllm)
+    kserve_unchanged(p, p.dir, os.path.join(p.dir, "model"))
     kserve(p, vllm, os.path.join(p.dir, "model"))
 done()

@@ -93,6 +93,28 @@ static void test_scripts(void **state)
 	config_free(&c);
 }
 
+/* Called as vllm, a server is found from outside; flags say otherwise. */
+static void test_as_vllm(void **state)
+{
+	(void)state;
+	good("m");
+	assert_string_equal(c.host, "127.0.0.1");
+	assert_int_equal(c.n_allowed_hosts, 0);
+	config_free(&c);
+	setenv(CONFIG_AS_VLLM, "1", 1);
+	good("m");
+	assert_string_equal(c.host, "0.0.0.0");
+	assert_int_equal(c.n_allowed_hosts, 1);
+	assert_string_equal(c.allowed_hosts[0], "*");
+	config_free(&c);
+	good("m --host ::1 --allowed-hosts a b");
+	assert_string_equal(c.host, "::1");
+	assert_int_equal(c.n_allowed_hosts, 2);
+	assert_string_equal(c.allowed_hosts[0], "a");
+	config_free(&c);
+	unsetenv(CONFIG_AS_VLLM);
+}
+
 /* The stats page has a row for each. */
 static void test_clients(void **state)
 {
@@ -838,7 +860,7 @@ int main(void)
 		cmocka_unit_test(test_short_help), cmocka_unit_test(test_drafts),
 		cmocka_unit_test(test_table), cmocka_unit_test(test_documented), cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_long_files), cmocka_unit_test(test_asked), cmocka_unit_test(test_warnings),
-		cmocka_unit_test(test_option), cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_option), cmocka_unit_test(test_as_vllm), cmocka_unit_test(test_clients),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
