@@ -12,6 +12,7 @@
 #	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
 #	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
+#	make kubernetes-test    docs/examples/kubernetes against the published schemas
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
 #	make bench-routers    two servers behind HAProxy, nginx, Envoy, vllm-router, smg: what each loses
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
@@ -436,6 +437,14 @@ dynamo-test: $(addprefix $(BUILD)/,$(PROGRAMS) libslipring.so libslipring-text.s
 	@$(BUILD)/dynamo/venv/bin/pip install -q --no-deps -r docs/examples/dynamo/requirements.txt || \
 		echo "SKIP: ai-dynamo does not install here"
 	tests/e2e/dynamo.py $(BUILD) $(STREAMS)
+
+# CRDS="DIR .." names folders with definitions of custom resources, such as clones of kserve and gateway-api.
+.PHONY: kubernetes-test
+kubernetes-test: $(BUILD)/slipring
+	@test -x $(BUILD)/kubernetes/venv/bin/pip || python3 -m venv $(BUILD)/kubernetes/venv
+	@$(BUILD)/kubernetes/venv/bin/pip install -q kubernetes-validate==1.37.0
+	$(BUILD)/kubernetes/venv/bin/python tests/e2e/kubernetes_schemas.py $(BUILD)
+	tests/e2e/e2e_kubernetes.py $(BUILD)
 
 .PHONY: bench-events
 bench-events: $(BUILD)/tests/bench_events
