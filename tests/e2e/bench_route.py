@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Four loads over four null daemons: behind Slipring's own adapter (-dp 4), and as four servers behind HAProxy,
-vllm-router and smg, where these are installed.  Cached share of prompt tokens, and times to the first token.
-usage: bench_route.py BUILD [SECONDS] [LOADS, such as AD]; SLIPRING_ROUTERS: a folder with vllm-router and smg; ONLY=hash: routers with that in their names"""
+vllm-router and smg, where these are installed.  Cached share of prompt tokens, and times to the first token; at the
+end, whether ours is within 0.95 of the best share, and within 1.1 of the best p99 or below 100 ms, in each load.
+usage: bench_route.py BUILD [SECONDS] [LOADS, such as AD]
+SLIPRING_ROUTERS: a folder with vllm-router and smg; ONLY=hash: routers with that in their names; RESULTS=FILE: add
+each load's figures to this file, and judge all that are in it"""
 import asyncio, contextlib, re
 from harness import *
 from sessions import Client, free_port, up
@@ -40,14 +43,25 @@ def router(name, ports, *args):
                   str(free_port()), "--worker-urls", *[f"http://127.0.0.1:{q}" for q in ports]]
 
 
+def kv_aware(p, ports, events):
+    port, words = router("vllm-router", ports, "--policy", "kv_aware", "--kv-event-model", "m", "--kv-event-block-size", "16")
+    for q, e in zip(ports, events):
+        words += ["--kv-event-source", f"http://127.0.0.1:{q}=tcp://127.0.0.1:{e}"]
+    return port, words
+
+
+def in_folder(name):
+    return lambda: os.path.exists(os.path.join(ROUTERS, name))
+
+
 ONLY = os.environ.get("ONLY", "")                        # names of routers that have this in them
-OTHERS = {
-    "HAProxy leastconn": (lambda: shutil.which("haproxy"), lambda p, ports: haproxy(p, ports, "\tbalance leastconn\n")),
-    "HAProxy session hash": (lambda: shutil.which("haproxy"), lambda p, ports: haproxy(p, ports, "")),
-    "vllm-router cache_aware": (lambda: os.path.exists(os.path.join(ROUTERS, "vllm-router")),
-                                lambda p, ports: router("vllm-router", ports, "--policy", "cache_aware")),
-    "smg cache_aware": (lambda: os.path.exists(os.path.join(ROUTERS, "smg")),
-                        lambda p, ports: router("smg", ports, "launch", "--policy", "cache_aware")),
+OTHERS = {                                               # is it there; its command; whether it listens to KV events
+    "HAProxy leastconn": (lambda: shutil.which("haproxy"), lambda p, ports, _: haproxy(p, ports, "\tbalance leastconn\n")),
+    "HAProxy session hash": (lambda: shutil.which("haproxy"), lambda p, ports, _: haproxy(p, ports, "")),
+    "vllm-router cache_aware": (in_folder("vllm-router"),
+                                lambda p, ports, _: router("vllm-router", ports, "--policy", "cache_aware")),
+    "vllm-router kv_aware": (in_folder("vllm-router"), kv_aware),
+    "smg cache_aware": (in_folder("smg"), lambda p, ports, _: router("smg", ports, "launch", "--policy", "cache_aware")),
 }
 
 
@@ -87,13 +101,16 @@ def others(load):
             if not there():
                 print(f"SKIP: {name} is not installed")
                 continue
-            for p in ps:                                     # with empty caches
+            events = [free_port() for _ in ps]
+            for p, e in zip(ps, events):                     # with empty caches
                 old = p.procs.pop("slipring", None)
                 if old:
                     old.terminate()
                     old.wait(20)
-                p.serve(*NULL, "--num-gpu-blocks-override", LOADS[load][0], "--served-model-name", "m", "--", MODEL)
-            port, words = start(ps[0], [p.port for p in ps])
+                told = json.dumps({"enable_kv_cache_events": True, "endpoint": f"tcp://*:{e}", "topic": ""})
+                p.serve(*NULL, "--num-gpu-blocks-override", LOADS[load][0], "--served-model-name", "m",
+                        *(["--kv-events-config", told] if start is kv_aware else []), "--", MODEL)
+            port, words = start(ps[0], [p.port for p in ps], events)
             with open(os.path.join(ps[0].dir, "router.log"), "w") as log:
                 r = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=ps[0].env)
             try:
@@ -106,12 +123,40 @@ def others(load):
             finally:
                 r.terminate()
                 r.wait(20)
+                if os.environ.get("VERBOSE"):
+                    with open(log.name) as f:
+                        print(f.read()[-200000:])
     return found
 
 
+def judge(runs):
+    """Of each load, and of the sums."""
+    loads = sorted({r[0] for r in runs})
+    of = {(r[0], r[1]): r[2:] for r in runs}
+    names = sorted({n for _, n in of if all((l, n) in of for l in loads)} - {OURS})
+    if not names:
+        return
+    print("\n| load | " + " | ".join([OURS, *names]) + " |\n|---|" + "---|" * (len(names) + 1))
+    for l in loads:
+        print(f"| {l} | " + " | ".join("%.0f %%, %.0f ms" % tuple(of[l, n][:2]) for n in [OURS, *names]) + " |")
+    for l in loads:
+        best, least = max(of[l, n][0] for n in names), min(of[l, n][1] for n in names)
+        share, p99 = of[l, OURS][:2]
+        print(f"{l}: cached {share / max(best, 1):.2f} of the best other; p99 {p99:.0f} ms, {p99 / max(least, 1):.2f} of "
+              f"the best other: {'as wanted' if share >= 0.95 * best and (p99 < 100 or p99 <= 1.1 * least) else 'TOO BAD'}")
+    mine = sum(of[l, OURS][1] for l in loads)
+    for n in names:
+        print(f"p99, sum over {''.join(loads)}: {mine:.0f} ms, {mine / max(1, sum(of[l, n][1] for l in loads)):.2f} of {n}")
+
+
 need_model()
+OURS, runs, results = "Slipring -dp 4", [], os.environ.get("RESULTS")
 for load in WANTED:
-    mine, rest = ours(load), others(load)
-    if rest:
-        best, least = max(r[0] for r in rest.values()), min(r[1] for r in rest.values())
-        print(f"  cached {mine[0] / max(best, 1):.2f} of the best other; p99 {mine[1] / max(least, 1):.2f} of the best other")
+    runs.append([load, OURS, *ours(load)])
+    runs += [[load, n, *r] for n, r in others(load).items()]
+if results:
+    with open(results, "a+") as f:
+        f.write("".join(json.dumps(r) + "\n" for r in runs))
+        f.seek(0)
+        runs = [json.loads(line) for line in f]
+judge(runs)
