@@ -1,6 +1,7 @@
 /* models/impl.h - a model while it is being opened, for core/models alone:
  *
- *	open.c        the table of tensors, their names and shapes; made-up models
+ *	open.c        from a path to a model; settings of either kind of file
+ *	tensors.c     the table of tensors, their names and shapes; made-up models
  *	families.c    the families of models that run, and what only one of them has
  *	kinds.c       which layers have a window, or another rope: kinds of attention
  *	experts.c     experts: their settings, where each one's matrices lie
@@ -200,6 +201,7 @@ void model_set_name(char *out, size_t n, const char *s, size_t len);
 int  model_add_eos(struct opening *o, const char *where, int64_t id);
 int  model_scale_context(struct opening *o, const struct sr_rope *r);
 int  model_take_tensors(struct opening *o);
+void model_free_tensors(struct model *md);                     /* their names, and where each of several lies */
 
 /* Reads the settings of experts, if the family has any, and says which layers have them.  0 or -errno. */
 int  model_experts(struct opening *o);
