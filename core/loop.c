@@ -113,6 +113,15 @@ static uint64_t sleep_until(struct loop *l, int32_t flying, uint64_t now)
 	return l->st->clients ? now + SECOND : 0; /* once a second, to show in the page what clients do */
 }
 
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 /* Nothing moved: poll a little longer, then ask every client for a signal, check once more, and sleep. */
 static void poll_or_sleep(struct loop *l, uint64_t now)
 {
@@ -120,7 +129,7 @@ static void poll_or_sleep(struct loop *l, uint64_t now)
 
 	if (!idle_enough(&l->idle, now, flying >= 0)) {
 		for (int i = 0; i < 16; i++)
-			__builtin_ia32_pause();
+			relax();
 		return;
 	}
 	if (clients_arm(l->cl)) {

@@ -3,6 +3,8 @@
 #   tools/setup.sh build    what building and running needs
 #   tools/setup.sh test     the same and what the tests need
 #   tools/setup.sh fuzz     the same and what the fuzzers need: clang with libFuzzer
+#   tools/setup.sh cuda     what make cuda looks at machine code with: NVIDIA's disassembler, in build/cuda-tools
+#   tools/setup.sh aarch64  a compiler and libraries for aarch64, these in build/aarch64/root, and qemu to try it
 # Does nothing, quickly, when everything is there.
 set -eu
 
@@ -11,12 +13,40 @@ libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libzmq3-dev libcurl4-open
 ca-certificates python3 python3-pip"
 tests="libcmocka-dev openssl g++ chromium"
 fuzz="clang libclang-rt-dev"
+cross="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user"
+
+# Debian's own packages for arm64, unpacked, so that this system's stay as they are.
+aarch64_root() {
+	root=$(pwd)/build/aarch64/root
+	[ ! -e "$root/usr/include/cmocka.h" ] || return 0
+	echo "setup: unpacking libraries for aarch64 in $root"
+	mkdir -p "$root/apt/lists/partial" "$root/apt/archives/partial"
+	: >"$root/apt/status"
+	arm64="apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root
+		-o Dir::State=$root/apt -o Dir::State::lists=$root/apt/lists -o Dir::State::status=$root/apt/status
+		-o Dir::Cache=$root/apt -o Dir::Cache::archives=$root/apt/archives -o Debug::NoLocking=1"
+	$arm64 update
+	$arm64 install -y --no-install-recommends --download-only libstdc++-12-dev libcmocka-dev \
+		$(for p in $build; do case $p in *-dev) echo "$p" ;; esac; done) >/dev/null
+	for deb in "$root"/apt/archives/*.deb; do
+		dpkg-deb -x "$deb" "$root"
+	done
+	rm -rf "$root/apt"
+}
+
+if [ "${1:-}" = cuda ]; then
+	at=$(pwd)/build/cuda-tools
+	ls "$at"/nvidia/*/bin/cuobjdump >/dev/null 2>&1 ||
+		python3 -m pip install -q --no-deps --target "$at" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
+	exit
+fi
 
 case "${1:-build}" in
 build) want=$build ;;
 test)  want="$build $tests" ;;
 fuzz)  want="$build $fuzz" ;;
-*)     echo "usage: tools/setup.sh build|test|fuzz" >&2; exit 2 ;;
+aarch64) want="$build $cross" ;;
+*)     echo "usage: tools/setup.sh build|test|fuzz|cuda|aarch64" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
@@ -35,14 +65,13 @@ for p in $want; do
 	esac
 	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
 done
-[ -n "$missing" ] || exit 0
-
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 	echo "setup: installing$missing"
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-else
+elif [ -n "$missing" ]; then
 	echo "setup: these packages are missing; run this, then again what you ran:" >&2
 	echo "  sudo apt-get install --no-install-recommends$missing" >&2
 	exit 1
 fi
+[ "${1:-build}" != aarch64 ] || aarch64_root

@@ -2,9 +2,11 @@
  * CPU features are tested here, because the tables' files are compiled for their own machines only.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "lanes.h"
 
+#ifdef __x86_64__
 const struct kern *kern_avx2(void)
 {
 	bool can = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -26,6 +28,22 @@ const struct kern *kern_avx512(void)
 {
 	return kern_avx512vnni() && __builtin_cpu_supports("avx512bf16") ? &avx512_table : NULL;
 }
+#else
+const struct kern *kern_avx2(void)
+{
+	return NULL;
+}
+
+const struct kern *kern_avx512vnni(void)
+{
+	return NULL;
+}
+
+const struct kern *kern_avx512(void)
+{
+	return NULL;
+}
+#endif
 
 const struct kern *kern_pick(const char *name)
 {

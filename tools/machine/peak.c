@@ -1,12 +1,19 @@
 /* peak.c - see peak.h. */
 #include "peak.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
 #include <time.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include "kernels/cpu/kern.h"
 
+const char *const peak_names[N_PEAKS] = {
+	"", "int8 products, Gop/s", "bf16 products, Gop/s", "f32 products, Gop/s", "memory, GB/s",
+};
+
+#ifdef __x86_64__
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -14,10 +21,6 @@
 #endif
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni,avx512bf16"), noinline))
 #define AVX2   __attribute__((target("avx2,fma"), noinline))
-
-const char *const peak_names[N_PEAKS] = {
-	"", "int8 products, Gop/s", "bf16 products, Gop/s", "f32 products, Gop/s", "memory, GB/s",
-};
 
 static double now(void)
 {
@@ -95,3 +98,10 @@ double peak_measure(enum peak what, const uint8_t *memory, size_t bytes)
 	default:        return 0;
 	}
 }
+#else
+double peak_measure(enum peak what, const uint8_t *memory, size_t bytes)
+{
+	(void)what, (void)memory, (void)bytes;
+	return 0;
+}
+#endif
