@@ -34,6 +34,12 @@ CFLAGS  ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DSLIPRING_VERSION='"$(VERSION)"' -fno-strict-aliasing \
 	-fvisibility=hidden -fstack-protector-strong -pthread $(CFLAGS)
 LDLIBS  := -pthread -lm
+# For another machine, with Debian's packages for it in BUILD/root (tools/setup.sh aarch64):
+#	make BUILD=build/aarch64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ROOT    := $(abspath $(wildcard $(BUILD)/root))
+ALL_CFLAGS += $(ROOT:%=--sysroot=%)
+LDFLAGS += $(ROOT:%=--sysroot=%)
 ifdef SAN
 ALL_CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
@@ -45,7 +51,10 @@ endif
 below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
 
 GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c)
-KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/isa/*.c kernels/null/*.c kernels/ranks/*.c)
+# Inner loops for AVX2 and AVX-512; other machines have those in plain C.
+VECTORS := $(addprefix kernels/cpu/,lanes.c compact.c compact_held.c compact_iq.c) $(wildcard kernels/cpu/isa/*.c)
+CPU     := $(filter-out $(if $(filter x86_64,$(MACHINE)),,$(VECTORS)),$(wildcard kernels/cpu/*.c kernels/cpu/isa/*.c))
+KERNELS := $(wildcard kernels/*.c kernels/null/*.c kernels/ranks/*.c) $(CPU)
 MODELS  := $(filter-out %/load.c %/locate.c,$(wildcard core/models/*.c))
 TEXT    := $(call below,adapters/text)
 CLIENT  := shmring/client.c
@@ -146,11 +155,11 @@ GROUP_clients   := $(wildcard core/clients/*.c)
 GROUP_figures   := $(FIGURES)
 GROUP_models    := $(MODELS) core/instance/refuse.c
 GROUP_config    := $(wildcard core/instance/config*.c) $(addprefix core/instance/,options.c refuse.c)
-GROUP_inner     := $(patsubst %,kernels/cpu/%.c,types types_iq kvblock lanes compact compact_held compact_iq plain pick) $(wildcard kernels/cpu/isa/*.c)
+GROUP_inner     := $(filter $(CPU),$(patsubst %,kernels/cpu/%.c,types types_iq kvblock plain pick) $(VECTORS))
 GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c kernels/null/null.c
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)
-GROUP_cpu       := $(GROUP_forward) $(wildcard kernels/cpu/*.c kernels/cpu/isa/*.c)
+GROUP_cpu       := $(GROUP_forward) $(CPU)
 GROUP_cuda      := $(GROUP_forward) $(wildcard kernels/cuda/guard/*.c kernels/cuda/ranks/*.cu)
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
@@ -196,10 +205,15 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/ranks/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
-# 90a has instructions of its own.  Drivers compile PTX for GPUs without a target here, at their first start: 90's for
-# 10.x and 11.x, 120's for what comes after 12.1.  8.6, 8.7 and 12.1 execute code for 8.0 and 12.0.
-SM      := $(foreach a,80 89 90a 120,-gencode=arch=compute_$(a),code=sm_$(a)) \
-	$(foreach a,90 120,-gencode=arch=compute_$(a),code=compute_$(a))
+# Targets that this nvcc has.  90a and 120a have instructions of their own.  General code of 9.0 is for 10.x and 11.x,
+# too, which saves passes of the front end.  Drivers compile the PTX for what has no target here, at its first start:
+# 120's for what comes after 12.1.  8.6 and 8.7 execute code for 8.0.
+SM_ALL   = $(shell $(NVCC) --list-gpu-code)
+code     = -gencode=arch=compute_$(1),code=$(2)
+codes    = $(foreach c,$(filter $(2),$(SM_ALL)),$(call code,$(1),$(c)))
+SM       = $(call codes,80,sm_80) $(call codes,89,sm_89) $(call code,90a,sm_90a) $(call code,90,compute_90) \
+	$(call codes,90,sm_100 sm_101 sm_103 sm_110) $(if $(filter sm_120,$(SM_ALL)),$(call code,120a,sm_120a) \
+	$(call codes,120,sm_120 sm_121) $(call code,120,compute_120))
 
 # Four GPUs' code with line numbers is long: a fifth so long where nvcc can press it (from 12.8 on).
 PRESS    = $(shell $(NVCC) --help | grep -q compress-mode && echo --compress-mode=size)
@@ -253,7 +267,7 @@ GPU_TESTS := test_emu test_cuda test_cuda_groups test_cuda_kinds test_cuda_exper
 	test_cuda_products test_cuda_hopper test_cuda_graph test_cuda_masks test_cuda_guesses test_cuda_pool test_cuda_lt test_cuda_special
 GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
-	$(CUDA_C) $(wildcard kernels/cpu/[!b]*.c kernels/cpu/isa/*.c) tests/rig/drive.c tests/rig/tiny.c \
+	$(CUDA_C) $(filter-out kernels/cpu/b%,$(CPU)) tests/rig/drive.c tests/rig/tiny.c \
 	tests/cuda/truth.c)
 GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)
 GPU_STATIC := -cudart static -Xcompiler -static-libstdc++,-static-libgcc
