@@ -270,6 +270,7 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 {
 	int n = 0, major = 0, minor = 0, processors = 0, shared_bytes = 0;
 	struct gpu *gpu = &d->gpu;
+	size_t avail, total = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 
 	if (e != cudaSuccess || n < 1)
@@ -286,7 +287,8 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	    !gpu_ok(d, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu->number), "ask") ||
 	    !gpu_ok(d, cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
 		gpu->number), "ask") ||
-	    !gpu_ok(d, cudaDeviceGetPCIBusId(gpu->bus, sizeof(gpu->bus), gpu->number), "ask"))
+	    !gpu_ok(d, cudaDeviceGetPCIBusId(gpu->bus, sizeof(gpu->bus), gpu->number), "ask") ||
+	    !gpu_ok(d, cudaMemGetInfo(&avail, &total), "ask"))
 		return unusable(d, err, errlen);
 	if (major < 8)
 		return refuse(-ENOTSUP, err, errlen,
@@ -295,6 +297,7 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	gpu->processors = processors;
 	gpu->capability = 10 * major + minor;
 	gpu->shared_bytes = shared_bytes;
+	gpu->memory = total;
 	start_early = gpu->capability >= 90 && has(d, SPECIAL_EARLY_START);
 	return 0;
 }
@@ -394,7 +397,9 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		e = take_share(b, m, lim, err, errlen);
 	if (!e)
 		e = check_shape(&b->m, lim, err, errlen);
-	if (!e && lim->self_check > 1)
+	if (lim->world <= 1)
+		b->d.gpu.number = canary_gpu();
+	if (!e && lim->self_check > 1 && (lim->world <= 1 || lim->shared)) /* each rank of its GPU, not core for all */
 		e = canary_check(&b->m, lim, &b->d.without, err, errlen);
 	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
 	if (!e)
@@ -647,6 +652,20 @@ static void lay_layers(size_t *layer, const struct kv_place *place, const struct
 	}
 }
 
+/* Products, attention and a step, each on all ranks at the same time: a step gathers.  What one switches off all do, and
+ * check what takes its place. */
+static int check_kernels(struct sr_backend *b, const struct sr_limits *lim, char *err, size_t errlen)
+{
+	int e;
+
+	do {
+		e = lim->self_check ? self_check(&b->d, &b->net, lim, err, errlen) : 0;
+		if (b->d.fault.lost)
+			e = device_error(b, err, errlen);
+	} while (!e && ranks_without(&b->d));
+	return e;
+}
+
 static int open_backend(struct sr_backend **out, const struct sr_model *m, const struct sr_source *src,
                         const struct sr_limits *lim, char *err, size_t errlen)
 {
@@ -681,19 +700,20 @@ static int open_backend(struct sr_backend **out, const struct sr_model *m, const
 			e = device_error(b, err, errlen);
 	}
 	if (!e)
+		e = ranks_alike(&b->d, err, errlen);
+	if (!e)
+		ranks_without(&b->d);
+	if (!e)
 		e = load_weights(b, src, err, errlen);
 	if (!e && !lt_open(&b->d, &b->net, lim->tokens, (int32_t)logit_rows(b)))
 		e = device_error(b, err, errlen);
 	if (!e && !ranks_meet(&b->d))
 		e = device_error(b, err, errlen);
-	if (!e && lim->self_check) {
-		e = self_check(&b->d, &b->net, lim, err, errlen);
-		if (b->d.fault.lost)
-			e = device_error(b, err, errlen);
-	}
+	if (!e)
+		e = check_kernels(b, lim, err, errlen);
 	if (!e && !roof_measure(&b->d, &b->net, lim, b->host_kv))
 		e = device_error(b, err, errlen);
-	if (!e && !b->lim.eager) {
+	if (!e && !b->lim.eager && has(&b->d, SPECIAL_GRAPHS)) {
 		about_to(&b->d, SPECIAL_GRAPHS);
 		if (!graph_capture(&b->d, &b->lim))
 			e = device_error(b, err, errlen);

@@ -21,6 +21,7 @@
 
 static int told = -1;                /* in the child: where it says what it does */
 static bool asked;                   /* plan() has; open() is told the same */
+static int own_gpu;                  /* in the child */
 
 void about_to(const struct dev *d, int special)
 {
@@ -129,12 +130,12 @@ static struct sr_tensor made_tensor(int32_t type, int64_t n, int64_t k)
 /* ---- a model like another ---------------------------------------------------------------- */
 
 /* What the choice of kernels depends on; it is part of the key under which results are kept. */
-struct likeness { int32_t heads, kv_heads, width, kv_type, deterministic, capped, qkv, o, gu, down, without; };
+struct likeness { int32_t heads, kv_heads, width, kv_type, deterministic, capped, qkv, o, gu, down, without, gpu; };
 
 static struct likeness like(const struct sr_model *m, const struct sr_limits *lim, uint32_t without)
 {
 	struct likeness k = { 8, 2, 64, lim->kv_type, lim->deterministic, 0, SR_BF16, SR_BF16, SR_BF16, SR_BF16,
-		(int32_t)without };
+		(int32_t)without, lim->rank };
 
 	for (int32_t l = m->n_layers - 1; l >= 0; l--) { /* the first of each sort stays */
 		const struct sr_layer *y = &m->layer[l];
@@ -276,6 +277,7 @@ static int try_kernels(void *ctx, uint32_t *without, int to)
 	int e;
 
 	told = to;
+	own_gpu = k->gpu;
 	special_list(*without, names, sizeof(names));
 	setenv("SLIPRING_CUDA_WITHOUT", names, 1);
 	e = ops->open(&b, &m, &src, &lim, err, sizeof(err));
@@ -292,6 +294,11 @@ static int try_kernels(void *ctx, uint32_t *without, int to)
 /* ---- the parent --------------------------------------------------------------------------- */
 
 static const struct canary trial = { try_kernels, NULL, special_name, N_SPECIAL, FIRST_MS, EACH_MS };
+
+int canary_gpu(void)
+{
+	return own_gpu;
+}
 
 void canary_forget(void)
 {

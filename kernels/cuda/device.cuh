@@ -85,6 +85,7 @@ struct gpu {
 	int32_t processors;
 	int32_t capability;          /* 80, 89, 90, .. */
 	int32_t shared_bytes;        /* of a multiprocessor */
+	uint64_t memory;             /* bytes, used or not */
 	char bus[32];                /* PCI address */
 };
 

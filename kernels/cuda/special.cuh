@@ -36,6 +36,7 @@ void special_list(uint32_t without, char *names, size_t size);
  * object and what a model uses.  Adds to *without what traps, hangs or is wrong.  0; -EIO and a line in err. */
 int canary_check(const struct sr_model *m, const struct sr_limits *lim, uint32_t *without, char *err, size_t errlen);
 void canary_forget(void);            /* what plan() was told; the next plan() or open() asks anew */
+int canary_gpu(void);                /* in the child: the GPU of the rank whose child it is; else 0 */
 void about_to(const struct dev *d, int special); /* in the child: tells its parent; N_SPECIAL: a plain kernel */
 
 /* check.cu: after the weights are loaded, before the first batch and before graphs.  Returns 0 with the bits of

@@ -43,6 +43,7 @@ struct rank_word {
 	uint64_t check[RANKS_DEPTH]; /* of the batch in that place */
 	uint64_t done_ns[RANKS_DEPTH];
 	char err[512];               /* REFUSED: why */
+	char without[256];           /* as the device's without() says, once it is OPEN */
 };
 
 struct ranks_page {

@@ -666,6 +666,12 @@ static uint64_t progress(const struct sr_backend *b)
 	return sum;
 }
 
+/* Ranks agree on it: rank 0's is that of all. */
+static const char *without(const struct sr_backend *b)
+{
+	return b->page->rank[0].without;
+}
+
 int32_t ranks_look(const struct sr_backend *b, const struct ranks_view **out)
 {
 	*out = b->view;
@@ -681,6 +687,7 @@ const struct sr_backend_ops *ranks_over(const struct ranks_setting *how)
 		.version = SR_BACKEND_VERSION, .depth = how->ops->depth, .name = how->ops->name,
 		.plan = plan, .open = open_ranks, .close = close_ranks, .masks = how->ops->masks ? masks : NULL, .batch = batch,
 		.launch = launch, .poll = poll_batch, .arm = arm, .progress = progress, .again = again,
+		.without = how->ops->without ? without : NULL,
 	};
 	return &ops;
 }

@@ -139,6 +139,8 @@ int ranks_serve(const struct ranks_door *door, int32_t rank, int memory, int bel
 		atomic_store(&s.word->state, RANK_REFUSED);
 		return EXIT_FAILURE;
 	}
+	if (s.ops->without)
+		snprintf(s.word->without, sizeof(s.word->without), "%s", s.ops->without(s.b));
 	atomic_store(&s.word->state, RANK_OPEN);
 	serve(&s);
 	s.ops->close(s.b);

@@ -110,6 +110,7 @@ extern uint64_t emu_graph_launches;
 extern float emu_elapsed_ms;                /* what any two events are apart; 0: what they are */
 extern int emu_devices;                     /* 1 */
 extern int emu_capability;
+extern size_t emu_memory;                   /* bytes of a device: 1 GiB */
 extern bool emu_at_once;                    /* false; EMU_AT_ONCE */
 void emu_fail(uint64_t nth, cudaError_t e); /* the nth call from now; 0: none */
 void emu_recover();                         /* a fresh process: no poison, nothing queued */

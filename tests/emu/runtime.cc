@@ -35,6 +35,7 @@ uint64_t emu_graph_launches;
 float emu_elapsed_ms;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = 80;
+size_t emu_memory = (size_t)1 << 30;
 bool emu_at_once = getenv("EMU_AT_ONCE");
 
 static uint64_t fail_at;             /* the call that fails, or 0 */
@@ -136,7 +137,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 
 cudaError_t cudaMemGetInfo(size_t *avail, size_t *total)
 {
-	*total = (size_t)1 << 30;
+	*total = emu_memory;
 	*avail = *total - ((size_t)64 << 20);
 	return call();
 }

@@ -221,6 +221,109 @@ static void test_types(void **)
 	}
 }
 
+/* ---- GPUs that differ ------------------------------------------------------------------- */
+
+static void older(int32_t rank)
+{
+	emu_capability = rank ? 80 : 90;
+}
+
+static void smaller(int32_t rank)
+{
+	emu_memory = (size_t)1 << (rank ? 29 : 30);
+}
+
+static void a_little_smaller(int32_t rank)
+{
+	emu_memory = ((size_t)1 << 30) - (size_t)rank * (32 << 20);
+}
+
+/* A model is divided among GPUs of one type, or a sentence names two. */
+static void test_types_of_gpus(void **)
+{
+	static const struct { void (*begin)(int32_t); const char *words[2]; } cases[] = {
+		{ older, { "GPU 1 has compute capability 8.0, 4 multiprocessors and 1.0 GiB, but GPU 0 has 9.0, 4 and 1.0 GiB",
+			"ranks of a model need GPUs of one type" } },
+		{ smaller, { "GPU 1 has compute capability 8.0, 4 multiprocessors and 0.5 GiB, but GPU 0 has 8.0, 4 and 1.0 GiB",
+			"CUDA_VISIBLE_DEVICES" } },
+		{ a_little_smaller, { NULL, NULL } },
+	};
+	const struct sr_backend_ops *gpu = sr_backend_get(SR_BACKEND_VERSION), *ops;
+	struct sr_limits lim = small_limits(false);
+	struct tiny *t = create(0, NULL);
+
+	lim.world = 2;
+	lim.threads = lim.worked = 0;
+	for (const auto &c : cases) {
+		struct sr_backend *b = NULL;
+		char err[512] = "";
+		int e;
+
+		processes_begin = c.begin;
+		ops = processes_over(gpu, &t->m, &t->src);
+		e = ops->open(&b, &t->m, &t->src, &lim, err, sizeof(err));
+		assert_int_equal(e, c.words[0] ? -EIO : 0);
+		for (const char *words : c.words)
+			if (words && !strstr(err, words))
+				fail_msg("\"%s\", not \"%s\"", err, words);
+		if (e == 0)
+			ops->close(b);
+	}
+	processes_begin = NULL;
+	tiny_destroy(t);
+}
+
+static int wrong_rank;
+static const char *wrong_arguments;
+
+static void wrong_in_one(int32_t rank)
+{
+	emu_spoiled = rank == wrong_rank ? wrong_arguments : NULL;
+}
+
+static void off_in_one(int32_t rank)
+{
+	if (rank == wrong_rank)
+		setenv("SLIPRING_CUDA_WITHOUT", "early_start,graphs", 1);
+}
+
+/* What one rank's check finds wrong, all do without, and say so; the answers are those of one GPU without it. */
+static void test_one_is_wrong(void **)
+{
+	skip_if_slow();
+	static const struct { void (*begin)(int32_t); const char *arguments, *without; int rank; } cases[] = {
+		{ wrong_in_one, "rows_args", "dense_few", 1 },
+		{ wrong_in_one, "rows_args", "dense_few", 0 },
+		{ off_in_one, NULL, "early_start,graphs", 1 },
+	};
+	static struct record alone, is;
+	struct sr_limits lim = small_limits(true);
+	struct tiny *t = create(0, NULL);
+	struct drive d;
+
+	lim.self_check = 1;
+	for (const auto &c : cases) {
+		if (!getenv("SLIPRING_ALL") && &c != cases)
+			break;
+		setenv("SLIPRING_CUDA_WITHOUT", c.without, 1);
+		open_as(&d, t, &lim, 0);
+		unsetenv("SLIPRING_CUDA_WITHOUT");
+		play(&d, t->m.n_vocab, &alone);
+		drive_close(&d);
+		wrong_rank = c.rank;
+		wrong_arguments = c.arguments;
+		processes_begin = c.begin;
+		open_as(&d, t, &lim, 2);
+		assert_string_equal(d.ops->without(d.b), c.without);
+		play(&d, t->m.n_vocab, &is);
+		drive_close(&d);
+		assert_string_equal(processes_said(), "");
+		check(c.without, 2, &is, &alone);
+	}
+	processes_begin = NULL;
+	tiny_destroy(t);
+}
+
 /* ---- NCCL ------------------------------------------------------------------------------- */
 
 extern size_t ranks_far;
@@ -390,7 +493,8 @@ static void test_nccl_absent(void **)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_guided), cmocka_unit_test(test_nccl),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_types), cmocka_unit_test(test_guided),
+		cmocka_unit_test(test_types_of_gpus), cmocka_unit_test(test_one_is_wrong), cmocka_unit_test(test_nccl),
 		cmocka_unit_test(test_nccl_fails), cmocka_unit_test(test_nccl_absent) };
 
 	emu_devices = 4;

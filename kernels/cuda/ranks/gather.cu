@@ -22,7 +22,11 @@
  * depends on the batch is in memory, so gathers are captured into graphs like other kernels.  All ranks launch the
  * same gathers in the same order, because they have the same batches and graphs.
  */
+#include <errno.h>
+#include <stdio.h>
+
 #include "kernels/cuda/device.cuh"
+#include "kernels/refuse.h"
 
 #define THREADS 256
 #define BLOCKS 32
@@ -38,6 +42,8 @@ struct hall {
 		alignas(64) uint32_t turn;
 		uint32_t nccl;               /* 1 it has the library, 2 it has not */
 		uint64_t waited_ns;          /* for others, in all gathers through rooms */
+		struct gpu gpu;
+		uint32_t without;            /* as struct dev's */
 	} rank[SR_RANKS_MAX];
 	struct nccl_id id;                   /* rank 0's */
 	uint32_t failed;                     /* it could not make one */
@@ -244,6 +250,55 @@ bool ranks_meet(struct dev *d)
 	if (!all || r->hall->failed)
 		return !d->fault.lost;       /* rank 0 says why it failed, and ends */
 	return nccl_open(d, &r->hall->id);
+}
+
+/* Graphics memory that is set aside (ECC, displays) differs between GPUs of one type, but not by 1/16. */
+int ranks_alike(const struct dev *d, char *err, size_t errlen)
+{
+	const struct ranks *r = &d->ranks;
+	const struct gpu *g = &d->gpu, *first;
+	uint64_t most, least;
+
+	if (r->world < 2)
+		return 0;
+	r->hall->rank[r->rank].gpu = *g;
+	shared_meet(r->shared, r->rank);
+	first = &r->hall->rank[0].gpu;
+	most = first->memory > g->memory ? first->memory : g->memory;
+	least = first->memory < g->memory ? first->memory : g->memory;
+	if (first->capability == g->capability && first->processors == g->processors && most - least <= most / 16)
+		return 0;
+	return refuse(-ENOTSUP, err, errlen, "GPU %d has compute capability %d.%d, %d multiprocessors and %.1f GiB, but GPU "
+		"%d has %d.%d, %d and %.1f GiB: the ranks of a model need GPUs of one type; choose them with "
+		"CUDA_VISIBLE_DEVICES", g->number, g->capability / 10, g->capability % 10, g->processors,
+		(double)g->memory / (1 << 30), first->number, first->capability / 10, first->capability % 10,
+		first->processors, (double)first->memory / (1 << 30));
+}
+
+bool ranks_without(struct dev *d)
+{
+	struct ranks *r = &d->ranks;
+	uint32_t all = d->without, more;
+	bool news = false;
+	char names[256];
+
+	if (r->world < 2)
+		return false;
+	r->hall->rank[r->rank].without = d->without;
+	shared_meet(r->shared, r->rank);
+	for (int32_t i = 0; i < r->world; i++)
+		all |= r->hall->rank[i].without;
+	for (int32_t i = 0; i < r->world; i++)
+		news |= r->hall->rank[i].without != all;
+	shared_meet(r->shared, r->rank);     /* all have read */
+	more = all & ~d->without;
+	special_list(more, names, sizeof(names));
+	if (more)
+		fprintf(stderr, "slipring-cuda: rank %d: %s is switched off, because it is on another rank\n", r->rank, names);
+	d->without = all;
+	if (!has(d, SPECIAL_EARLY_START))
+		start_early = false;
+	return news;
 }
 
 void ranks_close(struct dev *d)

@@ -39,6 +39,11 @@ void ranks_lay(struct dev *d, struct cutter *c, size_t rows);
  * False: d->fault. */
 bool ranks_open(struct dev *d);
 bool ranks_meet(struct dev *d);
+
+/* The host waits for the others.  ranks_alike: 0, or -ENOTSUP and a line in err that names a GPU of another type than rank 0's.
+ * ranks_without: what any rank has switched off is off on all; true if that is news to any of them. */
+int ranks_alike(const struct dev *d, char *err, size_t errlen);
+bool ranks_without(struct dev *d);
 void ranks_close(struct dev *d);
 
 /* Verbs.  gather: ops.h.  ranks_embed: X of the rank that has a token's row, on all.  ranks_tags: what rank 0 sees
