@@ -6,10 +6,10 @@
  * scheduler needs no further checks.
  */
 #include "kernels/null/null.h"
+#include "answer.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,221 +30,6 @@
 /* GCC assumes that a function that only prefetches has no effect, and drops the call. */
 #define ASKS static inline __attribute__((always_inline))
 
-/* ---- f --------------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 32;
-	x *= 0xd6e8feb86659fd93u;
-	x ^= x >> 32;
-	x *= 0xd6e8feb86659fd93u;
-	return x ^ (x >> 32);
-}
-
-/* The cell of token `id` at position `pos`, after a token whose cell is `prev`. */
-static uint64_t cell(uint64_t prev, int32_t id, int32_t pos)
-{
-	return mix(prev * 3 ^ mix((uint64_t)(uint32_t)id + 77) ^ (uint64_t)(uint32_t)pos << 32);
-}
-
-static uint64_t fold(uint64_t h, const void *from, size_t n_words)
-{
-	const char *p = from;
-
-	for (size_t i = 0; i < n_words; i++) {
-		uint32_t w;
-
-		memcpy(&w, p + i * sizeof(w), sizeof(w));
-		h = mix(h ^ w ^ (uint64_t)i << 40);
-	}
-	return h;
-}
-
-/* As on a real device, a greedy answer does not depend on the seed. */
-static uint64_t fold_sampling(const struct sr_sampling *s)
-{
-	struct sr_sampling f = *s;
-
-	if (f.temperature <= 0)
-		f.seed = 0;
-	return fold(1, &f, sizeof(f) / sizeof(uint32_t));
-}
-
-static uint64_t fold_lists(const uint32_t *const list[4], const int32_t n_list[4])
-{
-	uint64_t h = 2;
-
-	for (int kind = 0; kind < 4; kind++)
-		if (n_list[kind])
-			h = fold(mix(h + (uint64_t)kind), list[kind], (size_t)n_list[kind]);
-	return h;
-}
-
-static uint64_t fold_asked(const struct sr_sampling *s, const uint32_t *const list[4], const int32_t n_list[4])
-{
-	return fold_sampling(s) ^ fold_lists(list, n_list) * 7;
-}
-
-/* Penalties count each token, separately in prompt and answer, in any order. */
-static uint64_t seen(int32_t id, bool answer)
-{
-	return mix((uint64_t)(uint32_t)id + (answer ? 1u << 31 : 0) + 5);
-}
-
-struct draw_at {                /* the place of the token to draw */
-	uint64_t cell;        /* of the token before it */
-	uint64_t asked;       /* settings and lists, folded */
-	int32_t  position;
-	const struct sr_sampling *sampling;
-	const uint32_t *const *list;
-	const int32_t *n_list;
-	const int32_t *ids;   /* [position], or NULL without a history */
-	uint64_t seen;        /* sum over ids, if there is a history */
-	int32_t  vocab;
-	const uint32_t *mask; /* NULL: it is not guided */
-};
-
-static bool listed(const uint32_t *list, int32_t n, int32_t id)
-{
-	for (int32_t i = 0; i < n; i++)
-		if ((int32_t)list[i] == id)
-			return true;
-	return false;
-}
-
-/* Would id complete one of the bad sequences? */
-static bool completes(const struct draw_at *p, int32_t id)
-{
-	const uint32_t *w = p->list[SR_LIST_BAD];
-	int32_t n = p->n_list[SR_LIST_BAD];
-
-	for (int32_t i = 0; i < n; i += 1 + (int32_t)w[i]) {
-		int32_t len = (int32_t)w[i], before = len - 1;
-
-		if ((int32_t)w[i + len] != id)
-			continue;
-		if (before == 0 || (p->ids && before <= p->position &&
-		    !memcmp(p->ids + p->position - before, w + i + 1, (size_t)before * 4)))
-			return true;
-	}
-	return false;
-}
-
-static bool may_draw(const struct draw_at *p, int32_t id, bool early)
-{
-	if (p->mask && !(p->mask[id / 32] >> id % 32 & 1))
-		return false;
-	if (!early && p->position < p->sampling->min_position &&
-	    listed(p->list[SR_LIST_STOP], p->n_list[SR_LIST_STOP], id))
-		return false;
-	return !completes(p, id);
-}
-
-/* How many places behind i are surely forbidden: the rest of a word of the mask, if it is empty.  A mask
- * with few ids would otherwise cost a look at each id of the vocabulary. */
-static int32_t forbidden_after(const struct draw_at *p, int32_t i, int32_t n)
-{
-	int32_t rest = 31 - i % 32;
-
-	if (!p->mask || n != p->vocab || i % 32 || p->mask[i / 32])
-		return 0;
-	return rest < n - 1 - i ? rest : n - 1 - i;
-}
-
-static int32_t draw(const struct draw_at *p)
-{
-	uint64_t h = p->cell ^ p->asked;
-	const uint32_t *allow = p->list[SR_LIST_ALLOW];
-	int32_t n = allow && p->n_list[SR_LIST_ALLOW] ? p->n_list[SR_LIST_ALLOW] : p->vocab;
-	int32_t first;
-
-	if (p->ids)
-		h ^= p->seen * 11 + 1;
-	first = (int32_t)((mix(h + (uint64_t)(uint32_t)p->position) >> 32) * (uint64_t)n >> 32);
-	for (int early = 0; early <= (p->mask != NULL); early++) /* a mask of stop ids alone wins over min_position */
-		for (int32_t k = 0; k < n; k++) {
-			int32_t i = k < n - first ? first + k : first + k - n, id = n == p->vocab ? i : (int32_t)allow[i];
-
-			if (may_draw(p, id, early))
-				return id;
-			k += forbidden_after(p, i, n);
-		}
-	if (p->mask)
-		return SR_NO_ID;
-	return n == p->vocab ? first : (int32_t)allow[first]; /* all are forbidden: take any */
-}
-
-/* The token has between 1/2 and 9/10, and each alternative half of the rest.  So a sum of probabilities
- * stays below 1, and the token's rank of 1 is correct. */
-static float logprob(uint64_t c, int32_t id)
-{
-	return -0.69f + 0.58f * (float)(mix(c ^ (uint64_t)(uint32_t)id) >> 40) / (1 << 24);
-}
-
-static struct sr_top alternative(uint64_t c, int32_t id, int32_t k, int32_t vocab)
-{
-	if (k == 0)
-		return (struct sr_top){ id, logprob(c, id) };
-	return (struct sr_top){ (int32_t)(((int64_t)id + k) % vocab),
-				logf(ldexpf(1 - expf(logprob(c, id)), -k)) };
-}
-
-void sr_null_read(struct sr_null_text *t, int32_t n_prompt, const int32_t *ids, int32_t n)
-{
-	for (; t->n < n; t->n++) {
-		t->cell = cell(t->cell, ids[t->n], t->n);
-		t->seen += seen(ids[t->n], t->n >= n_prompt);
-	}
-}
-
-int32_t sr_null_draw(const struct sr_null_request *q, const int32_t *ids, const struct sr_null_text *t)
-{
-	const struct draw_at p = { t->cell, fold_asked(&q->sampling, q->list, q->n_list), t->n, &q->sampling,
-				 q->list, q->n_list, q->history ? ids : NULL, t->seen, q->vocab, q->mask };
-
-	return draw(&p);
-}
-
-int32_t sr_null_next(const struct sr_null_request *q, const int32_t *ids, int32_t n)
-{
-	struct sr_null_text t = { 0 };
-
-	sr_null_read(&t, q->n_prompt, ids, n);
-	return sr_null_draw(q, ids, &t);
-}
-
-/* Element i of a vector, or the logit of id i. */
-static float element(uint64_t h, int32_t i)
-{
-	return (float)(mix(h + 9 * (uint64_t)(uint32_t)i) >> 40) / (1 << 24) - 0.5f;
-}
-
-void sr_null_vector(enum sr_pool kind, const int32_t *ids, int32_t n, const uint32_t *allow, int32_t n_allow,
-                    int32_t width, float *out)
-{
-	uint64_t c = 0, h = 0;
-
-	for (int32_t i = 0; i < n; i++) {
-		c = cell(c, ids[i], i);
-		if (kind == SR_POOL_MEAN || (kind == SR_POOL_FIRST && i == 0))
-			h += c;
-	}
-	if (kind == SR_POOL_LAST || kind == SR_POOL_LOGITS)
-		h = c;
-	for (int32_t i = 0; i < (kind == SR_POOL_LOGITS ? n_allow : width); i++)
-		out[i] = element(h, kind == SR_POOL_LOGITS ? (int32_t)allow[i] : i);
-}
-
-float sr_null_logprob(const struct sr_null_text *t, int32_t id)
-{
-	return logprob(t->cell, id);
-}
-
-struct sr_top sr_null_top(const struct sr_null_text *t, int32_t id, int32_t k, int32_t vocab)
-{
-	return alternative(t->cell, id, k, vocab);
-}
-
 /* ---- the device ---------------------------------------------------------------------------- */
 
 struct slot {                     /* two cache lines for a row of one token, a third with a history */
@@ -254,7 +39,7 @@ struct slot {                     /* two cache lines for a row of one token, a t
 	int32_t *table;           /* [n_groups][seq_blocks] */
 	struct { int32_t from, n; } known[SR_GROUPS_MAX]; /* entries of each group's table that were sent */
 	int32_t  n_list[4];
-	uint64_t asked;           /* fold_asked() of sampling and lists */
+	uint64_t asked;           /* null_asked() of sampling and lists */
 	uint32_t *list[4];
 	struct sr_sampling sampling;
 	uint64_t seen;            /* sum over ids */
@@ -360,7 +145,7 @@ static void slot_begin(struct slot *s, const uint32_t *w)
 	s->pooling = (struct sr_pooling){ 0 };
 	s->keep = -1;
 	s->seen = 0;
-	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
+	s->asked = null_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
 
 /* Lists are contiguous, each kind in one piece.  Core sends one list of each kind; a second one must follow
@@ -375,7 +160,7 @@ static void slot_list(const struct sr_backend *b, struct slot *s, const struct s
 	memcpy(s->words + s->n_words, w, (size_t)c->n * sizeof(*w));
 	s->n_words += c->n;
 	s->n_list[c->a] += c->n;
-	s->asked = fold_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
+	s->asked = null_asked(&s->sampling, (const uint32_t *const *)s->list, s->n_list);
 }
 
 static void slot_saw(const struct sr_backend *b, struct slot *s, int32_t id, bool answer)
@@ -442,9 +227,9 @@ static void run_cmd(struct sr_backend *b, const struct sr_batch *t, const struct
 static void put_result(const struct sr_backend *b, struct sr_batch *t, int32_t at, uint64_t c,
 		       int32_t id, int32_t n_top)
 {
-	t->result[at] = (struct sr_result){ id, logprob(c, id), 1 };
+	t->result[at] = (struct sr_result){ id, null_logprob(c, id), 1 };
 	for (int32_t k = 0; k < n_top; k++)
-		t->top[(size_t)at * SR_TOP_MAX + (size_t)k] = alternative(c, id, k, b->vocab);
+		t->top[(size_t)at * SR_TOP_MAX + (size_t)k] = null_alternative(c, id, k, b->vocab);
 }
 
 static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, int32_t position, int32_t mask)
@@ -461,7 +246,7 @@ static int32_t sample(const struct sr_backend *b, struct slot *s, uint64_t c, in
 	if (what != SR_MASK_BITS)
 		p.mask = NULL;
 	assert(!s->told || s->n_ids == position || s->gap);
-	id = what == SR_MASK_BITS || what == SR_MASK_ANY ? draw(&p) : (int32_t)what - 1;
+	id = what == SR_MASK_BITS || what == SR_MASK_ANY ? null_draw(&p) : (int32_t)what - 1;
 	s->gap = id < 0 || (s->gap && s->n_ids != position);
 	if (id < 0)
 		return id;
@@ -535,7 +320,7 @@ static void put_vector(const struct sr_backend *b, const struct slot *s, uint64_
 	uint64_t h = logits || s->pooling.kind == SR_POOL_LAST ? c : s->pooled;
 
 	for (int32_t i = 0; i < n; i++)
-		out[i] = element(h, logits ? (int32_t)s->list[SR_LIST_ALLOW][i] : i);
+		out[i] = null_element(h, logits ? (int32_t)s->list[SR_LIST_ALLOW][i] : i);
 }
 
 /* No row of the batch reads or writes this state; it is written now. */
