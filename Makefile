@@ -198,6 +198,7 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 #	make cuda         build/slipring-cuda.so, if there is an nvcc (NVCC=, CUDA_HOME=)
 #	make cuda-report  what their machine code says about speed: docs/cuda.md has the table
 #	make gpu-check    on a machine with a GPU: is it right, and how fast
+#	make nccl-abi     is NCCL's interface as kernels/cuda/ranks has it?  Downloads 350 MB
 #	make gpu-kit      build/gpu-kit: all that gpu-check needs, for a machine with a driver and no compiler
 #
 # Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
@@ -245,6 +246,18 @@ else
 	$(Q)$(NVCC) -std=c++17 -I. -isystem $(dir $(LT_HEADER)) -c -o /dev/null tests/cuda/lt_abi.cc
 	@echo "kernels/cuda/cublaslt.h is as $(LT_HEADER)"
 endif
+
+# The same for NCCL, with the header and the library of NVIDIA's package from PyPI (350 MB), or of NCCL_HOME=.  g++ will do.
+NCCL_PACKAGE ?= nvidia-nccl-cu12==2.32.3
+NCCL_HOME    ?= $(BUILD)/nccl/$(NCCL_PACKAGE)/nvidia/nccl
+.PHONY: nccl-abi
+nccl-abi:
+	@[ -f $(NCCL_HOME)/include/nccl.h ] || pip install -q --no-deps --target $(BUILD)/nccl/$(NCCL_PACKAGE) $(NCCL_PACKAGE)
+	@mkdir -p $(BUILD)/nccl/empty
+	@for h in cuda_fp16 cuda_bf16 cuda_fp8; do : >$(BUILD)/nccl/empty/$$h.h; done
+	$(Q)$(CXX) $(EMU_FLAGS) -DNCCL_HEADER='"$(abspath $(NCCL_HOME))/include/nccl.h"' -isystem $(BUILD)/nccl/empty \
+		-o $(BUILD)/nccl/nccl_abi tests/cuda/nccl_abi.cc -ldl
+	SLIPRING_NCCL=$(NCCL_HOME)/lib/libnccl.so.2 $(BUILD)/nccl/nccl_abi
 
 # Hot loops that grow are seen without a GPU, where there is cuobjdump.
 HOT := $(patsubst %,$(BUILD)/cuda/kernels/cuda/%.o,packed_few_rows packed_many_rows dense_few_rows attend hopper_attend)
