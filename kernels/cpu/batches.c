@@ -199,7 +199,7 @@ static void compute_slice(void *ctx, int i)
 
 	d->reads = d->writes = 0;
 	d->far = ~0u;
-	ops_angles(d);
+	attend_angles(d);
 	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
 		i ? NULL : breathe, d);
 }

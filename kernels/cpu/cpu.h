@@ -227,8 +227,13 @@ void batches_run(struct sr_backend *b);           /* the one that is launched */
 
 /* ops.c */
 extern const struct ops cpu_ops;
-void ops_angles(struct dev *d);  /* cos and sin of the slice's positions, this thread's share */
 void ops_breathe(struct dev *d); /* thread 0: count it, and yield if it is time */
+
+/* attend.c */
+void attend_angles(struct dev *d); /* cos and sin of the slice's positions, this thread's share */
+void rope_store(struct dev *d, int l, const struct sr_attn *kind, const struct weight *qn, const struct weight *kn,
+                float eps, int T);
+void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weight *sinks, int T);
 
 /* experts.c */
 void experts_route(struct dev *d, const struct sr_experts *x, const struct weight *choice_bias, int T);

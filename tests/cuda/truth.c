@@ -18,7 +18,7 @@ void truth_slice(struct drive *d)
 		do_command(d->b, &d->batch->cmd[i]);
 	assert(next_slice(d->b, &c) && c.row == d->batch->n_rows);
 	d->b->dev[0].reads = d->b->dev[0].writes = 0;
-	ops_angles(&d->b->dev[0]);
+	attend_angles(&d->b->dev[0]);
 }
 
 struct dev *truth_dev(struct drive *d)

@@ -38,7 +38,7 @@ static void slice_of(struct drive *d, int first, int T)
 	drive_row(d, 0, first, ids, T, T - 1, 1);
 	assert_true(next_slice(d->b, &c));
 	d->b->dev[0].reads = d->b->dev[0].writes = 0;
-	ops_angles(&d->b->dev[0]);
+	attend_angles(&d->b->dev[0]);
 	d->batch->n_cmds = d->batch->n_words = d->batch->n_rows = d->batch->n_ids = 0;
 	d->batch->n_tokens = d->batch->n_results = 0;
 }
