@@ -51,10 +51,10 @@ static int sextet(char c)
 	return at ? (int)(at - digits) : 0;
 }
 
-/* [vocab] floats of base64. */
-static float *row_of_text(const char *text, int32_t vocab)
+/* So many bytes of base64. */
+static uint8_t *bytes_of_text(const char *text, size_t bytes)
 {
-	size_t bytes = (size_t)vocab * sizeof(float), at = 0;
+	size_t at = 0;
 	uint8_t *out = calloc(bytes + 3, 1);
 
 	assert_non_null(out);
@@ -66,7 +66,25 @@ static float *row_of_text(const char *text, int32_t vocab)
 		out[at + 1] = (uint8_t)(v >> 8);
 		out[at + 2] = (uint8_t)v;
 	}
-	return (float *)(void *)out;
+	return out;
+}
+
+/* Layers are in ascending order: their numbers have one digit. */
+static void read_chosen(struct family *f, int i, const json_t *chosen)
+{
+	const json_t *text;
+	const char *key, *last = "";
+
+	json_object_foreach((json_t *)(uintptr_t)chosen, key, text) {
+		size_t most = strlen(json_string_value(text)) / 4 * 3;
+		int32_t n = f->prompt[i].n, l = f->prompt[i].n_chosen++;
+
+		assert_in_range(l, 0, FAMILY_LAYERS - 1);
+		assert_true(strlen(key) == 1 && strcmp(last, key) < 0);
+		last = key;
+		f->top = (int32_t)most / n;            /* padding is less than one for each token */
+		f->prompt[i].chosen[l] = bytes_of_text(json_string_value(text), (size_t)n * (size_t)f->top);
+	}
 }
 
 static void read_prompt(struct family *f, int i, const json_t *j)
@@ -84,8 +102,10 @@ static void read_prompt(struct family *f, int i, const json_t *j)
 		assert_in_range(r, 0, FAMILY_ROWS - 1);
 		f->prompt[i].at[r] = atoi(key);
 		assert_in_range(f->prompt[i].at[r], 0, f->prompt[i].n - 1);
-		f->prompt[i].row[r] = row_of_text(json_string_value(text), f->vocab);
+		f->prompt[i].row[r] = (float *)(void *)bytes_of_text(json_string_value(text),
+		                                                     (size_t)f->vocab * sizeof(float));
 	}
+	read_chosen(f, i, json_object_get(j, "chosen"));
 }
 
 static const char *text_of(const json_t *j, const char *key)
@@ -147,9 +167,12 @@ void family_free(struct family *f)
 
 	snprintf(command, sizeof(command), "rm -rf '%.*s'", (int)(strlen(f->hf) - 3), f->hf);
 	assert_int_equal(system(command), 0);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		for (int32_t r = 0; r < f->prompt[i].n_rows; r++)
 			free(f->prompt[i].row[r]);
+		for (int32_t l = 0; l < f->prompt[i].n_chosen; l++)
+			free(f->prompt[i].chosen[l]);
+	}
 	free(f);
 }
 
@@ -202,13 +225,98 @@ static double log_sum(const float *x, int32_t n, double *most)
 	return log(sum) + max;
 }
 
-double family_differs(struct drive *d, const struct family *f, int32_t tokens)
+/* ---- the experts chosen --------------------------------------------------------------------------- */
+
+static struct {
+	const struct family *f;
+	int32_t n[2];                            /* tokens of each prompt */
+	int32_t layers;
+	struct family_result r;
+} run;
+
+/* The recorded experts of token t of the batch. */
+static const uint8_t *recorded(int32_t layer, int32_t t)
+{
+	int i = t >= run.n[0];
+
+	assert_in_range(layer, 0, run.f->prompt[i].n_chosen - 1);
+	return run.f->prompt[i].chosen[layer] + (t - i * run.n[0]) * run.f->top;
+}
+
+static bool among(const int32_t *ids, int32_t n, int32_t id)
+{
+	while (n && ids[n - 1] != id)
+		n--;
+	return n;
+}
+
+static bool same_experts(const int32_t *got, const uint8_t *want)
+{
+	int32_t n = 0;
+
+	for (int32_t j = 0; j < run.f->top; j++)
+		n += among(got, run.f->top, want[j]);
+	return n == run.f->top;
+}
+
+void family_saw(const int32_t *id, int32_t T, int32_t top)
+{
+	int32_t layer = run.layers++;
+
+	if (!run.f)
+		return;
+	assert_int_equal(T, run.n[0] + run.n[1]);
+	assert_int_equal(top, run.f->top);
+	run.r.choices += T;
+	for (int32_t t = 0; t < T; t++)
+		run.r.others += !same_experts(id + t * top, recorded(layer, t));
+}
+
+int32_t family_nudge(const int32_t *id, float *logit, int32_t n, float by)
+{
+	int32_t others = 0, top = run.f ? run.f->top : 0;
+
+	for (int32_t t = 0; run.f && t < run.n[0] + run.n[1]; t++) {
+		const int32_t *got = id + t * top;
+		const uint8_t *want = recorded(run.layers - 1, t);
+
+		if (same_experts(got, want))
+			continue;
+		others++;
+		for (int32_t j = 0; j < top; j++) {  /* a recorded one that was chosen goes down and up again */
+			logit[t * n + got[j]] -= by;
+			logit[t * n + want[j]] += by;
+		}
+	}
+	return others;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------------- */
+
+/* The largest difference of a log-probability of a recorded row, and the largest logit so far. */
+static double row_differs(const struct drive *d, const struct family *f, const float *want, int result, double *most)
+{
+	const struct sr_result *got = &d->batch->result[result];
+	double sum = log_sum(want, f->vocab, most), worst = fabs((double)got->logprob - ((double)want[got->id] - sum));
+
+	for (int k = 0; k < SR_TOP_MAX; k++) {
+		const struct sr_top *top = &d->batch->top[(size_t)result * SR_TOP_MAX + (size_t)k];
+
+		assert_in_range(top->id, 0, f->vocab - 1);
+		worst = fmax(worst, fabs((double)top->logprob - ((double)want[top->id] - sum)));
+	}
+	return worst < INFINITY ? worst : INFINITY;
+}
+
+struct family_result family_run(struct drive *d, const struct family *f, int32_t tokens)
 {
 	double most = 0, worst = 0;
 	int at[2];
 
+	memset(&run, 0, sizeof(run));
+	run.f = f;
 	for (int i = 0; i < 2; i++) {
-		int32_t n = f->prompt[i].n < tokens ? f->prompt[i].n : tokens;
+		int32_t n = run.n[i] = f->prompt[i].n < tokens ? f->prompt[i].n : tokens;
 
 		drive_begin(d, i, NULL);
 		drive_range(d, i, 8 * i, 8);
@@ -216,22 +324,11 @@ double family_differs(struct drive *d, const struct family *f, int32_t tokens)
 		d->batch->row[i].n_top = SR_TOP_MAX;
 	}
 	drive_step(d);
+	run.f = NULL;
+	assert_int_equal(run.layers, f->prompt[0].n_chosen);
 	for (int i = 0; i < 2; i++)
-		for (int32_t r = 0; r < f->prompt[i].n_rows && f->prompt[i].at[r] < tokens; r++) {
-			const float *want = f->prompt[i].row[r];
-			int result = at[i] + f->prompt[i].at[r];
-			const struct sr_result *got = &d->batch->result[result];
-			double sum = log_sum(want, f->vocab, &most);
-
-			worst = fmax(worst, fabs((double)got->logprob - ((double)want[got->id] - sum)));
-			for (int k = 0; k < SR_TOP_MAX; k++) {
-				const struct sr_top *top = &d->batch->top[(size_t)result * SR_TOP_MAX + (size_t)k];
-
-				assert_in_range(top->id, 0, f->vocab - 1);
-				worst = fmax(worst, fabs((double)top->logprob - ((double)want[top->id] - sum)));
-			}
-			if (!(worst < INFINITY))
-				return INFINITY;
-		}
-	return worst / most;
+		for (int32_t k = 0; k < f->prompt[i].n_rows && f->prompt[i].at[k] < run.n[i]; k++)
+			worst = fmax(worst, row_differs(d, f, f->prompt[i].row[k], at[i] + f->prompt[i].at[k], &most));
+	run.r.worst = worst / most;
+	return run.r;
 }

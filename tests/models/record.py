@@ -107,6 +107,32 @@ def largest(a, b):
     return float((a.double() - b.double()).abs().max() / a.double().abs().max())
 
 
+class Chosen:
+    """Which experts a model chooses: {layer: [tokens][top]}, each token's in ascending order."""
+
+    def __init__(self, model):
+        self.of = {}
+        for name, module in model.named_modules():
+            layer = re.search(r"\.layers\.(\d+)\.", name + ".")
+            if type(module).__name__ == "Llama4Router":        # its scores of others are 0
+                module.register_forward_hook(lambda m, args, out, l=layer[1]: self.add(l, out[0].topk(m.top_k).indices))
+            elif type(module).__name__.endswith("Experts") and not type(module).__name__.startswith("Llama4"):
+                module.register_forward_pre_hook(self.before(layer[1]), with_kwargs=True)
+
+    def before(self, layer):
+        def hook(module, args, kwargs):
+            every = [*args, *kwargs.values()]
+            self.add(layer, next(a for a in every if torch.is_tensor(a) and not a.is_floating_point()))
+        return hook
+
+    def add(self, layer, ids):
+        self.of[layer] = ids.reshape(-1, ids.shape[-1]).sort(-1).values.to(torch.uint8)
+
+    def take(self):
+        out, self.of = self.of, {}
+        return out
+
+
 def same_in_pieces(model, ids, whole):
     """A prompt cut in two, with the cache between: catches a family whose cache is not what its mask says."""
     cut = ids.shape[1] // 2 + 3
@@ -129,10 +155,17 @@ def record(name, spec):
     with tempfile.TemporaryDirectory() as d:
         tiny.write_hf(rec, d, tiny.weights(rec), packed=False)
         single, double = load(rec, d, torch.float32), load(rec, d, torch.float64)
+        chosen = [Chosen(m) for m in (single, double)]
         for i, (_, positions) in enumerate(PROMPTS):
             ids = torch.tensor([rec["prompts"][i]["ids"]])
             whole, exact = single(ids, use_cache=False).logits[0], double(ids, use_cache=False).logits[0]
             noise = max(noise, largest(exact, whole))
+            experts, other = (c.take() for c in reversed(chosen))
+            if any(not torch.equal(experts[k], other[k]) for k in experts):
+                sys.exit(f"{name}: other experts in float32 than in float64")
+            if bool(experts) != any("experts" in k or "_moe." in k for k in found):
+                sys.exit(f"{name}: it is not seen which experts are chosen")
+            rec["prompts"][i] |= {"chosen": {k: base64.b64encode(v.numpy().tobytes()).decode() for k, v in experts.items()}}
             pieces = max(pieces, same_in_pieces(single, ids, whole))
             for p in positions:
                 raw = exact[p].float().numpy().tobytes()
@@ -161,7 +194,8 @@ def write(rec):
     prompts = []
     for p in rec["prompts"]:
         rows = ",\n   ".join(f'"{k}": "{v}"' for k, v in p["logits"].items())
-        prompts.append(f'  {{"ids": {json.dumps(p["ids"])}, "logits": {{\n   {rows}}}}}')
+        chosen = f'"chosen": {json.dumps(p["chosen"])},\n   ' if p.get("chosen") else ""
+        prompts.append(f'  {{"ids": {json.dumps(p["ids"])}, {chosen}"logits": {{\n   {rows}}}}}')
     out.append(' "prompts": [\n' + ",\n".join(prompts) + "\n ]")
     os.makedirs(os.path.join(tiny.HERE, "recorded"), exist_ok=True)
     with open(os.path.join(tiny.HERE, "recorded", rec["name"] + ".json"), "w") as f:

@@ -1,7 +1,7 @@
-/* LINK: @cpu @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/family.c -ljansson -luring */
+/* LINK: @cpu @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/family.c tests/models/same.c -ljansson -luring -Wl,--wrap=experts_route */
 /* test_models.c - tiny models of every family through the whole chain, from files to log-probabilities, on the
- * CPU: within 2e-5 of the largest logit of what transformers computes (weights, activations and cache in f32), and
- * the same bits for a sequence alone and in company, in one piece and in several, with and without a shared
+ * CPU: within 2e-5 of the largest logit of what transformers computes (weights, activations and cache in f32), with
+ * the experts that it chooses for each token in each layer, and the same bits for a sequence alone and in company, in one piece and in several, with and without a shared
  * prefix.  A GGUF and a directory of the same weights give the same bits, unless the GGUF has the rows of q and
  * k, or value heads, in another order: then something is summed in another order.  What runs is in the table in
  * docs/model.md, which this test compares, or writes.  build/tests/test_models NAME .. runs some, and prints what
@@ -18,114 +18,18 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/share.h"
 #include "tests/models/family.h"
 
-#define OTHERS 31
+/* The first thread has all tokens if it is the only one. */
+void __real_experts_route(struct dev *d, const struct sr_experts *x, const struct weight *choice_bias, int T);
+void __wrap_experts_route(struct dev *d, const struct sr_experts *x, const struct weight *choice_bias, int T);
 
-/* ---- the same bits -------------------------------------------------------------------------------- */
-
-/* What a sequence has of results: all of prompt 1. */
-struct answer { struct sr_result result[FAMILY_TOKENS]; };
-
-static void take(struct drive *d, struct answer *a, int at, int from, int n)
+void __wrap_experts_route(struct dev *d, const struct sr_experts *x, const struct weight *choice_bias, int T)
 {
-	memcpy(a->result + from, d->batch->result + at, (size_t)n * sizeof(*a->result));
-}
-
-/* Alone, in pieces of `step` tokens, into blocks from `block` on. */
-static void in_pieces(struct drive *d, const struct family *f, int step, int block, struct answer *a)
-{
-	int n = f->prompt[1].n;
-
-	drive_begin(d, 0, NULL);
-	drive_range(d, 0, block, 8);
-	for (int from = 0; from < n; from += step) {
-		int some = n - from < step ? n - from : step;
-		int at = drive_row(d, 0, from, f->prompt[1].ids + from, some, some, 0);
-
-		drive_step(d);
-		take(d, a, at, from, some);
-	}
-}
-
-/* Beside others that each compute another part of both prompts. */
-static void in_company(struct drive *d, const struct family *f, struct answer *a)
-{
-	int n = f->prompt[1].n, at = 0;
-
-	for (int s = 0; s <= OTHERS; s++) {
-		bool own = s == OTHERS / 2;
-		int some = own ? n : 1 + s % 15;
-
-		drive_begin(d, s, NULL);
-		drive_range(d, s, own ? 32 : s, own ? 8 : 1);
-		if (own)
-			at = drive_row(d, s, 0, f->prompt[1].ids, n, n, 0);
-		else
-			drive_row(d, s, 0, f->prompt[s % 2].ids + s % 7, some, 0, 1);
-	}
-	drive_step(d);
-	take(d, a, at, 0, n);
-}
-
-/* Another sequence's first 4 blocks are shared, as by the prefix cache; only what follows is computed. */
-static void with_prefix(struct drive *d, const struct family *f, struct answer *a)
-{
-	int n = f->prompt[1].n, shared = 64, at;
-
-	drive_begin(d, 0, NULL);
-	drive_range(d, 0, 8, 8);
-	drive_row(d, 0, 0, f->prompt[1].ids, shared, 0, 1);
-	drive_step(d);
-	drive_begin(d, 1, NULL);
-	drive_range(d, 1, 8, 4);
-	drive_blocks(d, 1, 4, (int32_t[]){ 40, 41, 42, 43 }, 4);
-	if (d->lim.n_states)
-		drive_state(d, 1, 0, 1);
-	at = drive_row(d, 1, shared, f->prompt[1].ids + shared, n - shared, n - shared, 0);
-	drive_step(d);
-	take(d, a, at, shared, n - shared);
-}
-
-/* The same, but the first sequence goes on past the shared blocks, and leaves its state there on the way. */
-static void with_kept_state(struct drive *d, const struct family *f, struct answer *a)
-{
-	int n = f->prompt[1].n, shared = 48, at;
-
-	drive_begin(d, 0, NULL);
-	drive_range(d, 0, 8, 8);
-	drive_keep(d, 0, 20, shared);
-	drive_row(d, 0, 0, f->prompt[1].ids, n - 1, 0, 1);
-	drive_step(d);
-	drive_begin(d, 1, NULL);
-	drive_range(d, 1, 8, 3);
-	drive_blocks(d, 1, 3, (int32_t[]){ 40, 41, 42, 43 }, 4);
-	drive_state(d, 1, 20, 1);
-	drive_keep(d, 1, 21, n - 1);
-	at = drive_row(d, 1, shared, f->prompt[1].ids + shared, n - shared, n - shared, 0);
-	drive_step(d);
-	take(d, a, at, shared, n - shared);
-	drive_state(d, 1, 21, 22);               /* the last token again */
-	at = drive_row(d, 1, n - 1, f->prompt[1].ids + n - 1, 1, 1, 0);
-	drive_step(d);
-	take(d, a, at, n - 1, 1);
-}
-
-static void same_bits(struct drive *d, const struct family *f)
-{
-	struct answer one = { 0 }, other;
-
-	in_pieces(d, f, FAMILY_TOKENS, 0, &one);
-	other = one;
-#define SAME(call) do { call; \
-		if (memcmp(&one, &other, sizeof(one))) \
-			fail_msg("%s: other bits after " #call, f->name); } while (0)
-	SAME(in_pieces(d, f, 7, 20, &other));
-	SAME(in_company(d, f, &other));
-	SAME(with_prefix(d, f, &other));
-	if (d->lim.n_states)
-		SAME(with_kept_state(d, f, &other));
-#undef SAME
+	__real_experts_route(d, x, choice_bias, T);
+	if (d->b->lim.threads == 1)
+		family_saw(d->routing.id, T, x->top);
 }
 
 /* ---- a model --------------------------------------------------------------------------------------- */
@@ -140,47 +44,50 @@ static void check_refusal(const struct drive *d, int rc, const char *path)
 }
 
 /* One form of a model: true if it runs.  Then *a are its bits. */
-static bool check_form(const struct family *f, const char *path, const char *form, struct answer *a)
+static bool check_form(const struct family *f, const char *path, const char *form, struct family_answer *a)
 {
 	struct drive d = { 0 };
 	int rc = family_open(&d, sr_cpu_ops(), path, SR_KV_F32, 1);
-	double differs;
+	struct family_result r;
 
 	if (rc) {
 		check_refusal(&d, rc, path);
 		printf("%s %s: refused: %s\n", f->name, form, d.err);
 		return false;
 	}
-	differs = family_differs(&d, f, FAMILY_TOKENS);
-	printf("%s %s: %.1e\n", f->name, form, differs);
-	if (!(differs <= f->bound))
+	r = family_run(&d, f, FAMILY_TOKENS);
+	printf("%s %s: %.1e", f->name, form, r.worst);
+	printf(r.choices ? ", %d choices of experts\n" : "\n", r.choices);
+	if (r.others * 100 > (f->bound > FAMILY_BOUND ? r.choices : 0))
+		fail_msg("%s %s: other experts than transformers chooses in %d of %d choices", f->name, form, r.others,
+		         r.choices);
+	if (!(r.worst <= f->bound))
 		fail_msg("%s %s: a log-probability differs by %.2g of the largest logit; %.0e is allowed", f->name, form,
-		         differs, f->bound);
-	memset(a, 0, sizeof(*a));
-	in_pieces(&d, f, FAMILY_TOKENS, 0, a);
+		         r.worst, f->bound);
+	family_answer(&d, f, f->prompt[1].n, a);
 	drive_close(&d);
 	return true;
 }
 
 /* With the cache that is usual, and two threads. */
-static void check_usual(const struct family *f)
+static void check_usual(const struct family *f, const char *path)
 {
 	struct drive d = { 0 };
 
-	assert_int_equal(family_open(&d, sr_cpu_ops(), f->hf, SR_KV_BF16, 2), 0);
-	same_bits(&d, f);
+	assert_int_equal(family_open(&d, sr_cpu_ops(), path, SR_KV_BF16, 2), 0);
+	family_same_bits(&d, f, f->prompt[1].n);
 	drive_close(&d);
 }
 
 /* transformers 5 writes the same settings in other words. */
-static void check_hf5(const struct family *f, const struct answer *want)
+static void check_hf5(const struct family *f, const struct family_answer *want)
 {
 	struct drive d = { 0 };
-	struct answer a = { 0 };
+	struct family_answer a = { 0 };
 
 	if (family_open(&d, sr_cpu_ops(), f->hf5, SR_KV_F32, 1))
 		fail_msg("%s with settings as transformers 5 writes them: %s", f->name, d.err);
-	in_pieces(&d, f, FAMILY_TOKENS, 0, &a);
+	family_answer(&d, f, f->prompt[1].n, &a);
 	assert_memory_equal(&a, want, sizeof(a));
 	drive_close(&d);
 }
@@ -194,11 +101,13 @@ static void test_model(void **state)
 {
 	struct row *row = *state;
 	struct family *f = family_make(row->name);
-	struct answer hf, gguf;
+	struct family_answer hf, gguf;
 	bool hf_runs = check_form(f, f->hf, "HF", &hf), gguf_runs = *f->gguf && check_form(f, f->file, "GGUF", &gguf);
 
 	if (hf_runs)
-		check_usual(f);
+		check_usual(f, f->hf);
+	if (gguf_runs && (f->permuted || getenv("SLIPRING_FAMILIES"))) /* else its bits are those of the directory */
+		check_usual(f, f->file);
 	if (hf_runs && *f->hf5)
 		check_hf5(f, &hf);
 	if (hf_runs && gguf_runs && !f->permuted && memcmp(&hf, &gguf, sizeof(hf)) != 0)
@@ -213,7 +122,7 @@ static void test_model(void **state)
 static void test_parts(void **state)
 {
 	struct family *f = family_make("llama3");
-	struct answer one, parts;
+	struct family_answer one, parts;
 	char command[256], path[160];
 
 	(void)state;
@@ -232,7 +141,7 @@ static void test_old(void **state)
 {
 	struct family *f = family_make("glm4-moe-lite");
 	char command[256], path[160];
-	struct answer a;
+	struct family_answer a;
 
 	(void)state;
 	snprintf(path, sizeof(path), "%.*s", (int)(strlen(f->hf) - 3), f->hf);
