@@ -39,7 +39,7 @@ E2E |= {f"tools/{f}.c": tests for fs, tests in (
     ("instance", ["e2e_lies.py", "e2e_operator.py"]), ("chat generate session", ["e2e_lies.py"]),
     ("machine_gpu nvml", ["e2e_gpu.py"]), ("record", ["e2e_record.py"]), ("serve", ["e2e_service.py"]),
     ("setup setup_steps setup_place", ["e2e_setup.py"]),
-    ("tune tune_judge tune_options tune_server tune_state tune_steps tune_trial tune_write", ["e2e_tune.py"]),
+    ("tune tune_devices tune_judge tune_options tune_server tune_state tune_steps tune_trial tune_write", ["e2e_tune.py"]),
 ) for f in fs.split()}
 for f in ["api", "routes"]:
     E2E[f"adapters/http/{f}.c"].append("e2e_keys.py")

@@ -131,7 +131,24 @@ def its_own(p):
     check("max-num-seqs" in err and err.count("\n") == 1, f"wrong flags of it: {err}")
 
 
+def devices(p):
+    """Two made-up devices: a daemon that is full serves twice as much with a replica, and not with a second rank."""
+    out, err = command(p, "tune", *TRAFFIC, *TOLERANT, "--devices", 2, "--num-prompts", 30, "--out", "two", "--", MODEL,
+                       *PACE, "--max-num-seqs", 4, "--max-num-batched-tokens", 256, "--knob-ceiling",
+                       "max-num-seqs=4,max-num-batched-tokens=256")
+    d = result(p, "two/tune.json")
+    best = d["trials"][d["best"]]
+    check(d["verdict"] == "better" and "--data-parallel-size 2" in best["flags"], f"a replica is worth it: {out}{err}")
+    check(best["answers"] == best["answers_same"] == 30, f"and its answers are the same: {out}")
+    check("-dp 2: no device waits for another" in out and "1 daemon of 2 devices: " in out, f"it says why: {out}")
+    with open(os.path.join(p.dir, "two/slipring.yaml")) as f:
+        check("data-parallel-size: 2" in f.read(), "the settings have it")
+    check(not os.path.exists(os.path.join(p.dir, "two/tune.conf")), "one unit does not start two daemons")
+    check(not [d for d in os.listdir(p.dir) if d.startswith("tune-")], "leaves no run directory")
+
+
 BAD_INPUT = [
+    (["--devices", "0"], 2, "not a number from 1 to 64"),
     (["--goal", "goodput"], 2, "--goal goodput needs --slo"),
     (["--goal", "goodput", "--slo", "ttft:-5", "--request-rate", "9"], 2, "ttft:-5"),
     (["--goal", "goodput", "--slo", "ttft:100"], 2, "when requests come"),
@@ -187,6 +204,7 @@ def main():
         leaves_alone(p)
         apply(p)
         its_own(p)
+        devices(p)
     done()
 
 

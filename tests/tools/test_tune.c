@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tools/tune/tune_search.h"
@@ -130,10 +131,34 @@ static void test_stop(void **state)
 	assert_int_equal(n, 3);
 }
 
+/* ---- devices ----------------------------------------------------------------------------------- */
+
+static void test_shapes(void **state)
+{
+	static const struct { int devices, replicas, ranks; const char *want; } cases[] = {
+		{ 1, 1, 1, "" }, { 2, 1, 1, "2x1 1x2 " }, { 2, 1, 2, "2x1 " }, { 2, 2, 1, "1x2 " },
+		{ 3, 1, 1, "3x1 1x2 1x3 " }, { 4, 1, 1, "4x1 2x2 1x4 " }, { 4, 2, 2, "4x1 1x4 " },
+		{ 6, 1, 3, "6x1 3x2 2x3 1x4 1x6 " }, { 8, 1, 1, "8x1 4x2 2x4 1x8 " }, { 64, 1, 1, "16x1 16x2 16x4 8x8 4x16 " },
+	};
+	struct tune_shape out[TUNE_SHAPES];
+	char words[200];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int n = tune_shapes(out, cases[i].devices, cases[i].replicas, cases[i].ranks), at = 0;
+
+		*words = 0;
+		for (int k = 0; k < n; k++)
+			at += snprintf(words + at, sizeof(words) - (size_t)at, "%dx%d ", out[k].replicas, out[k].ranks);
+		assert_string_equal(words, cases[i].want);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ladder), cmocka_unit_test(test_hills), cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_shapes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,6 +150,8 @@ struct bench_run {
 	const struct sr_text *text;  /* tokenizer, or NULL */
 	const char *url;             /* of the endpoint */
 	const char *socket;          /* of the daemon */
+	const char *const *replica;  /* [n_replicas] sockets of all daemons of the model, over the rings; */
+	int n_replicas;              /* 0: there is one, at `socket` */
 	const volatile sig_atomic_t *stop;
 	bool bar;                    /* show progress */
 	FILE *say;                   /* gets the messages about what was saved, or NULL */

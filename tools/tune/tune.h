@@ -4,6 +4,7 @@
  *	tune.c          the command: open, walk the steps, end
  *	tune_options.c  its flags; those of the traffic are bench serve's
  *	tune_steps.c    the checklist, step by step
+ *	tune_devices.c  its step 7: several devices as replicas, as ranks, or both
  *	tune_search.c   which batching to try next
  *	tune_trial.c    turn the knobs, send the traffic once
  *	tune_judge.c    tells a gain from noise
@@ -25,6 +26,7 @@
 
 #include "tools/bench/bench.h"
 #include "tools/bench/compare.h"
+#include "core/instance/config.h"
 #include "core/instance/knobs.h"
 #include "core/figures/figures.h"
 #include "tools/instance.h"
@@ -34,6 +36,7 @@
 #define TUNE_TRIALS  192
 #define TUNE_WORDS   64
 #define TUNE_FORMAT  1           /* version of the state file and of tune.json */
+#define TUNE_DAEMONS 16
 
 enum tune_goal { GOAL_THROUGHPUT, GOAL_GOODPUT };
 
@@ -43,6 +46,7 @@ struct tune_options {
 	double budget;               /* s */
 	double threshold;            /* smallest gain that counts: 0.02 */
 	int    pairs;                /* pairs of runs in the proof */
+	int    devices;              /* to be weighed; 0: those that are here */
 	bool   dry_run, apply, fresh;
 	struct bench_options traffic;
 	char  *bench[TUNE_WORDS + 1];/* the traffic's flags, as for bench serve */
@@ -63,15 +67,21 @@ struct tune_trial {              /* a setting and its runs */
 	bool   cut;                  /* cut off: it was surely worse than the best at that time */
 	double why[N_WHY];           /* shares of the last run's time */
 	double empty[N_EMPTY];       /* the parts of why[WHY_EMPTY] */
+	double bound[N_BOUND];       /* shares of the last run's steps */
+	double step_ms;              /* of the last run; 0: not measured */
 	double hit_rate;             /* prefix cache hits of the last run; NAN: off */
 	struct counters count;       /* of the last run */
 	size_t same, compared;       /* answers equal to the first run's by token; answers compared */
 };
 
-struct tune_server {             /* tune's own daemon */
-	pid_t pid;                   /* 0 = none runs */
-	char  instance[64], log[PATH_MAX];
-	char  flags[200];            /* besides the user's */
+struct tune_server {             /* tune's own daemon, or one for each replica */
+	int n;                       /* daemons; 0 = none runs */
+	pid_t pid[TUNE_DAEMONS];
+	char name[TUNE_DAEMONS][CONFIG_INSTANCE], socket[TUNE_DAEMONS][4096], log[PATH_MAX];
+	const char *sockets[TUNE_DAEMONS];
+	struct instance more[TUNE_DAEMONS]; /* of replicas 1 .. n - 1; tune.in is that of 0 */
+	int replicas, ranks;         /* as the user's flags have them */
+	char flags[200];             /* besides the user's */
 	const char *model;           /* replaces the user's model, or NULL */
 };
 
@@ -80,7 +90,7 @@ struct tune {
 	struct instance in;
 	struct tune_server server;
 	struct sr_text *text;
-	char   model[256], socket[4096];
+	char   model[256], socket[4096]; /* socket: of a daemon that is not tune's own */
 	struct bench_load load;
 	double *arrival;             /* [load.n] */
 	uint64_t n_prompt, n_output; /* tokens of the whole traffic */
@@ -130,6 +140,9 @@ struct change tune_paired(const struct tune_trial *a, const struct tune_trial *b
 double tune_left(const struct tune *t);  /* seconds left of the budget without the proof's share */
 
 /* ---- tune_steps.c ---- */
+/* Take the setting, under the server's current flags, if it is better than the best so far.  1: taken;
+ * 0: not; -errno. */
+int  tune_challenge(struct tune *t, const struct tune_setting *s, char *err, size_t errlen);
 int  tune_walk(struct tune *t, char *err, size_t errlen);
 int  tune_prove(struct tune *t, int a, int b, int *verdict, char *err, size_t errlen);
 void tune_plan(const struct tune *t);
@@ -137,7 +150,14 @@ void tune_tell(const struct tune *t, const struct tune_trial *tr, char *out, siz
 enum { VERDICT_SAME, VERDICT_BETTER, VERDICT_WORSE };
 extern const char *const tune_verdict[];
 
+/* ---- tune_devices.c ---- */
+/* Weigh replicas against ranks.  1: another shape is the best now; 0: none is; -errno. */
+int  tune_devices(struct tune *t, char *err, size_t errlen);
+void tune_devices_plan(const struct tune *t);
+
 /* ---- tune_server.c ---- */
+int  tune_instances(const struct tune *t);                          /* daemons that are tuned */
+const struct instance *tune_instance(const struct tune *t, int i);
 int  tune_server_start(struct tune *t, char *err, size_t errlen);
 void tune_server_stop(struct tune *t);
 int  tune_server_again(struct tune *t, const char *flags, char *err, size_t errlen);

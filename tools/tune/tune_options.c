@@ -14,7 +14,8 @@ static void help(void)
 	       "slipring tune [FLAGS] [TRAFFIC] -- MODEL ...  one of its own, with flags of slipring serve\n"
 	       "\n"
 	       "Walks through the checklist by measuring: baseline, limits, memory and length, prefix cache,\n"
-	       "batching, a quantized model, and a proof of the best settings against the old ones, in turns.\n"
+	       "batching, a quantized model, several devices, and a proof of the best settings against the old\n"
+	       "ones, in turns.\n"
 	       "All runs send the same requests at the same moments over the rings, greedily.  A change counts\n"
 	       "if it is beyond noise.  Knobs are turned while the daemon runs, and put back at the end,\n"
 	       "however it ends.  A daemon is restarted only if tune started it.  After an interruption\n"
@@ -34,6 +35,8 @@ static void help(void)
 	       "  --pairs N          3: runs of each in the proof, 2 to 8\n"
 	       "  --quantized MODEL  a smaller model of the same vocabulary, measured too, and how far its\n"
 	       "                     answers differ (needs -- )\n"
+	       "  --devices N        weigh N devices: as replicas, as ranks of one model, or both (needs -- ).\n"
+	       "                     Default: the GPUs that are visible, or the nodes of the CPU\n"
 	       "  --out DIR          slipring-tune: where results, YAML and the systemd drop-in go\n"
 	       "  --apply            keep the best settings in force, if they are proved\n"
 	       "  --prove DIR        repeat the proof in DIR: is the verdict the same?\n"
@@ -97,6 +100,10 @@ static int valued(struct tune_options *o, const char *name, const char *value, c
 		o->pairs = (int)strtol(value, &end, 10);
 		if (end == value || *end || o->pairs < 2 || o->pairs > 8)
 			return refuse_value(err, errlen, name, value, "not a number from 2 to 8");
+	} else if (!strcmp(name, "devices")) {
+		o->devices = (int)strtol(value, &end, 10);
+		if (end == value || *end || o->devices < 1 || o->devices > 64)
+			return refuse_value(err, errlen, name, value, "not a number from 1 to 64");
 	} else {
 		return 0;
 	}
@@ -106,7 +113,7 @@ static int valued(struct tune_options *o, const char *name, const char *value, c
 static int tune_word(struct tune_options *o, int argc, char **argv, char *err, size_t errlen)
 {
 	static const char *const ours[] = { "instance", "out", "prove", "quantized", "goal", "budget",
-	                                    "threshold", "pairs" };
+	                                    "threshold", "pairs", "devices" };
 	const size_t n_ours = sizeof(ours) / sizeof(ours[0]);
 	int rc = 0, slo = 0;
 

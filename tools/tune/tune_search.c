@@ -138,3 +138,16 @@ int search_climb(struct search *s, int (*better)(void *ctx, const int *at), void
 	}
 	return r < 0 ? r : 0;
 }
+
+int tune_shapes(struct tune_shape out[TUNE_SHAPES], int devices, int replicas, int ranks)
+{
+	int n = 0;
+
+	for (int r = 1; r <= devices && r <= TUNE_MOST; r++) {
+		bool doubling = (r & (r - 1)) == 0;
+
+		if ((doubling || r == ranks || r == devices) && (r != ranks || devices / r != replicas))
+			out[n++] = (struct tune_shape){ devices / r < TUNE_MOST ? devices / r : TUNE_MOST, r };
+	}
+	return n;
+}

@@ -34,4 +34,13 @@ int search_ladder(struct search_axis *a, int64_t least, int64_t most, int64_t no
  * not; below 0: stop.  Returns 0, or the value below 0 of better(). */
 int search_climb(struct search *s, int (*better)(void *ctx, const int *at), void *ctx);
 
+/* Ways to use `devices` of them: replicas of so many ranks each. */
+#define TUNE_SHAPES 16
+#define TUNE_MOST   16               /* replicas, and ranks of each */
+struct tune_shape { int replicas, ranks; };
+
+/* List the ways to try: 1, 2, 4 .. ranks, as many as `ranks` and as all devices, each with as many replicas
+ * as devices allow; not the way that is there now.  Returns how many. */
+int tune_shapes(struct tune_shape out[TUNE_SHAPES], int devices, int replicas, int ranks);
+
 #endif

@@ -49,10 +49,11 @@ static json_t *trial_json(const struct tune_trial *tr)
 	for (int i = 0; i < tr->n; i++)
 		json_array_append_new(runs, json_pack("{s:f, s:O?}", "score", tr->score[i], "result",
 		                                      tr->result[i]));
-	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o}", "setting", setting_json(&tr->s),
+	j = json_pack("{s:o, s:s, s:o, s:f, s:b, s:o, s:o, s:o, s:o, s:f}", "setting", setting_json(&tr->s),
 	              "flags", tr->flags, "runs", runs, "seconds", tr->seconds, "given_up", tr->cut,
 	              "limits", why, "empty", empty,
-	              "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate));
+	              "hit_rate", isnan(tr->hit_rate) ? json_null() : json_real(tr->hit_rate),
+	              "bounds", figures_json(tr->bound, N_BOUND, sched_bound_name), "step_ms", tr->step_ms);
 	figures_lost_json(j, &tr->count);
 	json_object_update_new(j, json_pack("{s:I, s:I}", "answers_same", (json_int_t)tr->same,
 	                                    "answers", (json_int_t)tr->compared));
@@ -79,6 +80,9 @@ static bool trial_read(struct tune_trial *tr, const json_t *j)
 		tr->why[k] = json_number_value(json_object_get(json_object_get(j, "limits"), sched_why_name(k)));
 	for (int k = 0; k < N_EMPTY; k++)
 		tr->empty[k] = json_number_value(json_object_get(json_object_get(j, "empty"), stats_empty_name(k)));
+	for (int k = 0; k < N_BOUND; k++)
+		tr->bound[k] = json_number_value(json_object_get(json_object_get(j, "bounds"), sched_bound_name(k)));
+	tr->step_ms = json_number_value(json_object_get(j, "step_ms"));
 	json_array_foreach(runs, i, run) {
 		tr->score[tr->n] = json_number_value(json_object_get(run, "score"));
 		tr->result[tr->n] = json_incref(json_object_get(run, "result"));

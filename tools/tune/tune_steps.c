@@ -145,8 +145,7 @@ static int contest(struct tune *t, struct tune_trial *a, struct tune_trial *b, c
 	return won;
 }
 
-/* Take the setting if it is better than the best so far.  1: taken; 0: not; -errno. */
-static int challenge(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
+int tune_challenge(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
 {
 	struct tune_trial *b = tune_trial(t, s);
 	int won;
@@ -300,7 +299,7 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 	if (kv_share(b) < MATTERS && !any)
 		return 0;
 	step(3, "Memory, again: KV blocks are short now");
-	if (!t->server.pid) {
+	if (!t->server.n) {
 		printf("   blocks were short %.0f %% of the time, %s: restart it with more than "
 		       "--kv-cache-memory-bytes %llu; a running daemon cannot take more\n", kv_share(b) * 100,
 		       lost, (unsigned long long)bytes);
@@ -318,7 +317,7 @@ static int more_memory(struct tune *t, char *err, size_t errlen)
 			printf("   %s: %s\n", flags, err);
 			rc = 0;
 		} else {
-			rc = challenge(t, &s, err, errlen);
+			rc = tune_challenge(t, &s, err, errlen);
 		}
 		if (rc == 0)
 			return tune_server_again(t, was, err, errlen);
@@ -340,7 +339,7 @@ static int prefix_cache(struct tune *t, bool again, char *err, size_t errlen)
 		return 0;
 	if (!again)
 		step(4, "Prefix cache, the other way");
-	won = challenge(t, &s, err, errlen);
+	won = tune_challenge(t, &s, err, errlen);
 	if (won >= 0 && !again) {
 		const struct tune_trial *on = s.knob[KNOB_PREFIX_CACHING] ? other : was;
 
@@ -378,7 +377,7 @@ static int try_point(void *ctx, const int *at)
 		s.knob[b->knob[k]] = b->knob[k] == KNOB_STEP_TARGET && v == by_device_us(b->t) &&
 		                     !b->t->start.knob[KNOB_STEP_TARGET] ? 0 : v;
 	}
-	return challenge(b->t, &s, b->err, b->errlen);
+	return tune_challenge(b->t, &s, b->err, b->errlen);
 }
 
 /* Add an axis from `least` to the knob's ceiling, or to `matters` if that is less. */
@@ -551,7 +550,7 @@ static int quantized(struct tune *t, char *err, size_t errlen)
 		       "quantize makes one)\n");
 		return 0;
 	}
-	if (!t->server.pid) {
+	if (!t->server.n) {
 		printf("   a running daemon keeps its model; let tune start one of its own (flags behind --)\n");
 		return 0;
 	}
@@ -644,11 +643,10 @@ static int search(struct tune *t, char *err, size_t errlen)
 		rc = batching(t, "Batching, again: with more memory", err, errlen);
 	if (!rc)
 		rc = quantized(t, err, errlen);
-	if (!rc) {
+	if (!rc)
 		step(7, "Several devices");
-		printf("   one device: nothing to choose\n");
-	}
-	return rc;
+	before = rc ? rc : tune_devices(t, err, errlen);
+	return before > 0 ? batching(t, "Batching, again: with these devices", err, errlen) : before;
 }
 
 int tune_walk(struct tune *t, char *err, size_t errlen)
@@ -713,8 +711,10 @@ void tune_plan(const struct tune *t)
 	       "   5  climb, a few points of\n", BASE_RUNS, t->start.knob[KNOB_PREFIX_CACHING] ? "off" : "on");
 	for (int k = 0; k < b.s.n; k++)
 		print_axis(&b, k);
-	printf("   6  %s\n   8  prove what is best by %d runs of each, in turns\n"
-	       "and put every knob back.  Nothing was sent, turned or written.\n", t->o.sibling ?
+	printf("   6  %s\n", t->o.sibling ?
 	       "measure the quantized model, and how its answers differ" : "skip quantized models: none was "
-	       "given", t->o.pairs);
+	       "given");
+	tune_devices_plan(t);
+	printf("   8  prove what is best by %d runs of each, in turns\n"
+	       "and put every knob back.  Nothing was sent, turned or written.\n", t->o.pairs);
 }

@@ -60,26 +60,13 @@ struct tune_trial *tune_trial(struct tune *t, const struct tune_setting *s)
 	return tr;
 }
 
-/* Turn in rounds, because a knob may have to wait for another (a step holds at least max-num-seqs tokens). */
 int tune_turn(struct tune *t, const struct tune_setting *s, char *err, size_t errlen)
 {
-	struct control_answer a;
-	int left = 1, rc = 0, r;
+	int rc = tune_state_save(t, s, err, errlen);
 
-	r = tune_state_save(t, s, err, errlen);
-	if (r)
-		return r;
-	for (int round = 0; round < N_KNOBS && left; round++) {
-		left = 0;
-		stats_read(t->in.page);
-		for (int k = 0; k < N_KNOBS; k++)
-			if (t->in.page->knob[k] != s->knob[k] &&
-			    (r = turn(&t->in, (enum knob)k, s->knob[k], &a, err, errlen)) < 0) {
-				left++;
-				rc = r;
-			}
-	}
-	return left ? rc : 0;
+	for (int i = 0; !rc && i < tune_instances(t); i++)
+		rc = turn_all(tune_instance(t, i), s->knob, err, errlen);
+	return rc;
 }
 
 /* ---- answers ----------------------------------------------------------------------------------- */
@@ -118,7 +105,7 @@ static struct bench_run new_run(const struct tune *t)
 {
 	struct bench_run r = { .o = &t->o.traffic, .load = &t->load, .at = t->arrival, .model = t->model,
 	                       .text = t->text, .url = t->socket, .socket = t->socket, .stop = &stop,
-	                       .keep_ids = true };
+	                       .replica = t->server.sockets, .n_replicas = t->server.n, .keep_ids = true };
 
 	if (getrandom(&r.salt, sizeof(r.salt), 0) != sizeof(r.salt) || !r.salt)
 		r.salt = (uint64_t)(bench_now() * 1e9) | 1;
@@ -131,25 +118,50 @@ static void wait_quiet(const struct tune *t)
 	double until = bench_now() + QUIET_S;
 	struct timespec nap = { 0, 1000000 };
 
-	while (stats_read(t->in.page) == 0 && (t->in.page->running || t->in.page->waiting) && bench_now() < until)
-		nanosleep(&nap, NULL);
+	for (int i = 0; i < tune_instances(t); i++) {
+		const struct stats_page *p = tune_instance(t, i)->page;
+
+		while (stats_read(p) == 0 && (p->running || p->waiting) && bench_now() < until)
+			nanosleep(&nap, NULL);
+	}
 }
 
+/* Add n shares of `from`, whose sum is `all`, as a part of `parts`. */
+static void add_shares(double *to, const double *from, int n, double all, int parts)
+{
+	for (int i = 0; i < n && all > 0; i++)
+		to[i] += from[i] / all / parts;
+}
+
+/* Figures of the run that began at from[]: the mean of all daemons. */
 static void keep_limits(struct tune *t, struct tune_trial *tr, const struct stats_mark *from, size_t n_ended)
 {
+	int n = tune_instances(t);
 	struct stats_mark to;
 	struct figures f;
+	double hits = 0, steps = 0, busy = 0;
+	uint64_t ended = 0;
 
-	stats_read(t->in.page);
-	figures_now(t->in.page, true, &to);
-	figures_between(from, &to, &f);
-	for (int i = 0; i < N_WHY; i++)
-		tr->why[i] = f.why_all > 0 ? f.why_s[i] / f.why_all : 0;
-	for (int i = 0; i < N_EMPTY; i++)
-		tr->empty[i] = f.why_all > 0 ? f.empty_s[i] / f.why_all : 0;
-	tr->hit_rate = f.hit_rate;
-	tr->count = f.n;
-	t->disturbed |= f.ended > n_ended;
+	memset(tr->why, 0, sizeof(tr->why));
+	memset(tr->empty, 0, sizeof(tr->empty));
+	memset(tr->bound, 0, sizeof(tr->bound));
+	for (int i = n - 1; i >= 0; i--) {
+		stats_read(tune_instance(t, i)->page);
+		figures_now(tune_instance(t, i)->page, true, &to);
+		figures_between(&from[i], &to, &f);
+		add_shares(tr->why, f.why_s, N_WHY, f.why_all, n);
+		add_shares(tr->empty, f.empty_s, N_EMPTY, f.why_all, n);
+		add_shares(tr->bound, f.bound_s, N_BOUND, f.bound_all - f.bound_s[BOUND_IDLE], n);
+		hits += f.hit_rate / n;
+		steps += (double)f.n.steps;
+		busy += f.bound_all - f.bound_s[BOUND_IDLE];
+		ended += f.ended;
+	}
+	tr->bound[BOUND_IDLE] = 0;
+	tr->step_ms = steps > 0 ? busy / steps * 1000 : 0;
+	tr->hit_rate = hits;
+	tr->count = f.n;                      /* of the first daemon */
+	t->disturbed |= ended > n_ended;
 }
 
 static int keep_result(struct tune *t, struct tune_trial *tr, const struct bench_run *r, char *err,
@@ -186,8 +198,8 @@ static int keep_result(struct tune *t, struct tune_trial *tr, const struct bench
 
 int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, size_t errlen)
 {
+	static struct stats_mark from[TUNE_DAEMONS];
 	struct bench_run r = new_run(t);
-	struct stats_mark from;
 	double left = tune_left(t);
 	bool by_clock, by_budget = false;
 	int rc = tune_turn(t, &tr->s, err, errlen);
@@ -195,7 +207,8 @@ int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, si
 	if (rc)
 		return rc;
 	wait_quiet(t);
-	figures_now(t->in.page, true, &from);
+	for (int i = 0; i < tune_instances(t); i++)
+		figures_now(tune_instance(t, i)->page, true, &from[i]);
 	if (t->n_trials > 1 && (limit <= 0 || left < limit)) {
 		by_budget = true;             /* a cut is due to the budget, not to slowness */
 		limit = left > 0 ? left : 0.01;
@@ -218,7 +231,7 @@ int tune_send(struct tune *t, struct tune_trial *tr, double limit, char *err, si
 	}
 	wait_quiet(t);
 	if (!rc)
-		keep_limits(t, tr, &from, r.n_sent);
+		keep_limits(t, tr, from, r.n_sent);
 	bench_run_free(&r);
 	if (!rc)
 		rc = tune_state_save(t, &tr->s, err, errlen);

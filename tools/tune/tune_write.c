@@ -95,6 +95,12 @@ static int write_yaml(const struct tune *t, const char *gain, char *err, size_t 
 	return cannot(path, rc, err, errlen);
 }
 
+/* Replicas are several daemons, which one unit does not start. */
+static bool several(const struct tune *t)
+{
+	return strstr(t->trial[t->best].flags, "--data-parallel-size") != NULL;
+}
+
 static int write_dropin(const struct tune *t, const char *gain, char *err, size_t errlen)
 {
 	bool named = strcmp(t->in.name, "default") != 0 && !t->o.server;
@@ -160,12 +166,12 @@ int tune_write(const struct tune *t, int verdict, char *err, size_t errlen)
 	         t->o.pairs);
 	if (!rc && verdict == VERDICT_BETTER)
 		rc = write_yaml(t, gain, err, errlen);
-	if (!rc && verdict == VERDICT_BETTER)
+	if (!rc && verdict == VERDICT_BETTER && !several(t))
 		rc = write_dropin(t, gain, err, errlen);
 	if (rc)
 		return rc;
 	printf("\nWritten to %s: tune.json, baseline.json%s%s\n", t->o.out, a != b ? ", final.json" : "",
-	       verdict == VERDICT_BETTER ? ", slipring.yaml, tune.conf" : "");
+	       verdict != VERDICT_BETTER ? "" : several(t) ? ", slipring.yaml" : ", slipring.yaml, tune.conf");
 	if (verdict != VERDICT_BETTER)
 		return 0;
 	if (!t->o.server)
