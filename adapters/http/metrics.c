@@ -393,6 +393,11 @@ static void slipring(struct scrape *s, const struct api *a)
 			snprintf(extra, sizeof(extra), "rank=\"%d\"", (int)i);
 			sample(s, "slipring_rank_late_seconds_total", "", extra, (double)p->rank[i].late_ns / 1e9);
 		}
+		head(s, "slipring_rank_batches_total", "counter", "Batches of a rank since it was started.");
+		for (uint64_t i = 0; i < p->n_ranks; i++) {
+			snprintf(extra, sizeof(extra), "rank=\"%d\"", (int)i);
+			sample(s, "slipring_rank_batches_total", "", extra, (double)p->rank[i].batches);
+		}
 	}
 	head(s, "slipring_knob", "gauge", "What slipring set can change: now.");
 	for (int i = 0; i < N_KNOBS; i++)

@@ -295,6 +295,15 @@ int judge_bound(const struct verdict *v)
 	return v->bound_share[BOUND_IDLE] > v->bound_share[most] ? BOUND_IDLE : most;
 }
 
+int judge_late_rank(const struct stats_page *p)
+{
+	int late = 0;
+
+	for (int i = 1; i < (int)p->n_ranks && i < STATS_RANKS; i++)
+		late = p->rank[i].late_ns > p->rank[late].late_ns ? i : late;
+	return late;
+}
+
 const char *judge_bound_advice(int bound) { return bound_advice[bound]; }
 
 void judge_since(const struct stats_page *p, const struct stats_mark *now, double seconds,

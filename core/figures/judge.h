@@ -50,6 +50,7 @@ const struct advice *judge_advice(const struct verdict *v);
 const char *judge_limit(const struct verdict *v);      /* its name: "seqs", or "tokenizing" */
 int judge_bound(const struct verdict *v);               /* enum sched_bound that bound most of the time */
 const char *judge_bound_advice(int bound);
+int judge_late_rank(const struct stats_page *p);        /* the one that was behind the first for longest */
 
 /* Begin of the last `seconds` before `now`: a minute's mark, or the start. */
 void judge_since(const struct stats_page *p, const struct stats_mark *now, double seconds,

@@ -295,6 +295,7 @@ struct stats_view {
 
 #define HEAD offsetof(struct stats_page, step) /* what queue limits and /metrics read, but minutes */
 #define MOST offsetof(struct stats_page, n_ended) /* all but the ends */
+#define RANKS (MOST - offsetof(struct stats_page, n_ranks)) /* they lie last, and are read with the head, too */
 
 static struct stats_view *view_of(const struct stats_page *p) { return (struct stats_view *)(uintptr_t)p; }
 
@@ -429,7 +430,11 @@ int stats_read(const struct stats_page *page)
 
 	if (r == 0 && minutes != page->n_minute)
 		return stats_read_all(page);
-	return view_settle(v, r < 0 ? r : file_read(v->fd, &v->page, HEAD, 0));
+	if (r == 0)
+		r = file_read(v->fd, &v->page, HEAD, 0);
+	if (r == 0)
+		r = file_read(v->fd, &v->page.n_ranks, RANKS, offsetof(struct stats_page, n_ranks));
+	return view_settle(v, r);
 }
 
 /* Open the file of a run directory: a descriptor, or -errno. */

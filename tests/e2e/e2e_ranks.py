@@ -86,6 +86,11 @@ def harmed(p, want):
     shown(p)
 
 
+def tool(p, *args):
+    return subprocess.run([os.path.join(harness.BUILD, "slipring"), *args], capture_output=True, env=p.env, text=True,
+                          timeout=20).stdout
+
+
 def shown(p):
     """What operators see of it."""
     time.sleep(0.15)                                 # /metrics is written ten times a second
@@ -96,10 +101,18 @@ def shown(p):
               f"rank {r} is in the metrics")
     bound = float(re.search(r'^slipring_bound_seconds_total{.*bound="ranks".*} (\S+)$', metrics, re.M)[1])
     check(bound > 0, f"ranks waited for each other: {bound}")
-    top = json.loads(subprocess.run([os.path.join(harness.BUILD, "slipring"), "top", "--json", "--once"], capture_output=True,
-                                    env=p.env, text=True, timeout=20).stdout)
+    top = json.loads(tool(p, "top", "--json", "--once"))
     check({r["pid"] for r in top["ranks"]} == set(ranks(p).values()), f"top shows them: {top['ranks']}")
     check(all(r["batches"] > 0 for r in top["ranks"]) and top["device_restarts"] == 2, "and what they did")
+    for r, pid in ranks(p).items():
+        check(re.search(rf'^slipring_rank_batches_total{{.*rank="{r}".*}} [1-9]', metrics, re.M),
+              f"batches of rank {r}: {metrics[metrics.index('slipring_rank'):][:900]}")
+        check(re.search(rf"^rank {r} +pid {pid} +batches [1-9]", tool(p, "top", "--once"), re.M), f"top has rank {r}")
+    late = max(top["ranks"], key=lambda r: r["late_s"])
+    why = json.loads(tool(p, "why", "--since", "start", "--json"))
+    check(top["ranks"][why["late_rank"]] == late, f"why names the one that is late: {why['late_rank']} {top['ranks']}")
+    row = {r["what"]: r for r in json.loads(tool(p, "doctor", "--json"))}["its ranks"]
+    check(row["level"] == "hint" and f"{RANKS}, lost and started again 2 times" in row["have"], f"doctor: {row}")
 
 
 def given_up(p):

@@ -47,6 +47,25 @@ def everything(root):
     return out
 
 
+def by_node():
+    """With two nodes each has its part of the huge pages, now and after a boot, and gives it back."""
+    with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
+        pool = [f"sys/devices/system/node/node{i}/hugepages/hugepages-2048kB/nr_hugepages" for i in range(2)]
+        machine(root)
+        for name in pool:
+            os.makedirs(os.path.dirname(os.path.join(root, name)))
+            with open(os.path.join(root, name), "w") as f:
+                f.write("0\n")
+        before = everything(root)
+        _, out, _ = setup(root, "--apply", "--huge-pages", "9")
+        check(out.count("changed pages by node") == 4 and [text(root, p) for p in pool] == ["4", "4"], f"by node: {out}")
+        check(text(root, "etc/tmpfiles.d/slipring-hugepages-node1.conf").endswith(f"w /{pool[1]} - - - - 4"), "and kept")
+        _, out, _ = setup(root, "--apply", "--huge-pages", "9")
+        check("pages by node" not in out, f"a second time changes nothing: {out}")
+        code, out, err = setup(root, "--undo")
+        check(code == 0 and everything(root) == before, f"taken back: {out} {err}")
+
+
 def there_and_back(users):
     with tempfile.TemporaryDirectory(prefix="slipring-test-") as root:
         machine(root)
@@ -285,6 +304,7 @@ def main():
     shutil.copy(os.path.join(BUILD, "slipring"), os.path.join(TREE, "build/slipring"))
     shutil.copytree(os.path.join(HERE, "../systemd"), os.path.join(TREE, "systemd"))
     there_and_back(users)
+    by_node()
     what_others_changed()
     wrong()
     if os.geteuid() == 0:

@@ -193,6 +193,29 @@ static char *say_lost(char *out, size_t size, const struct counters *n)
 	return out;
 }
 
+/* Each rank, and how far it was behind the first: the others wait for the one that is late. */
+static void say_ranks(struct sheet *s, const struct view *v)
+{
+	const struct stats_page *p = &v->now->page, *old = &v->old->page;
+
+	for (uint64_t i = 0; i < p->n_ranks && i < STATS_RANKS; i++) {
+		const struct stats_rank *r = &p->rank[i];
+		bool known = !v->first && i < old->n_ranks && old->rank[i].pid == r->pid && v->f.seconds > 0;
+		uint64_t late = r->late_ns - (known ? old->rank[i].late_ns : 0);
+
+		if (known)
+			sheet_add(s, false, "rank %-2d pid %-8llu batches %-10llu late %.1f %% of the time", (int)i,
+			          (unsigned long long)r->pid, (unsigned long long)r->batches,
+			          (double)late / 1e7 / v->f.seconds);
+		else
+			sheet_add(s, false, "rank %-2d pid %-8llu batches %-10llu late %.2f s since its start", (int)i,
+			          (unsigned long long)r->pid, (unsigned long long)r->batches, (double)late / 1e9);
+	}
+	if (p->n_ranks && p->count.device_restarts)
+		sheet_add(s, true, "ranks were lost and started again %llu times",
+		          (unsigned long long)p->count.device_restarts);
+}
+
 static void say_page(struct sheet *s, const struct top_view *top)
 {
 	const struct view *v = top->v;
@@ -228,6 +251,7 @@ static void say_page(struct sheet *s, const struct top_view *top)
 	          (unsigned long long)p->count.refused, (unsigned long long)p->count.died);
 	for (int i = 0; i < top->n_gpus; i++)
 		say_gpu(s, i, &top->gpu[i]);
+	say_ranks(s, v);
 	engines_say(s, top->in.name);
 	sheet_add(s, false, "%s", "");
 	say_axes(s, f);

@@ -131,6 +131,16 @@ static void print_alone(const struct stats_page *p)
 		putchar('\n');
 }
 
+/* Name the rank for which the others waited. */
+static void print_late(const struct stats_page *p, double share)
+{
+	int late = judge_late_rank(p);
+
+	printf("  Ranks waited %.1f %% of the time.  Late most: rank %d (pid %llu), %.2f s behind the first in "
+	       "%llu batches.\n", share * 100, late, (unsigned long long)p->rank[late].pid,
+	       (double)p->rank[late].late_ns / 1e9, (unsigned long long)p->rank[late].batches);
+}
+
 static void print_words(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
 	const struct advice *a = judge_advice(v);
@@ -173,6 +183,8 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	if (f->bound_all > 0)
 		printf("%s, %.0f %% of the time: %s.\n", sched_bound_name(most), v->bound_share[most] * 100,
 		       judge_bound_advice(most));
+	if (p->n_ranks > 1 && v->bound_share[BOUND_RANKS] >= 0.01)
+		print_late(p, v->bound_share[BOUND_RANKS]);
 }
 
 /* ---- for programs ------------------------------------------------------------------------ */
@@ -196,6 +208,8 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->n.prefix_waits));
 	json_object_update_new(j, json_pack("{s:I, s:I, s:I}", "drafts", (json_int_t)f->n.drafts, "draft_tokens",
 	              (json_int_t)f->n.draft_tokens, "draft_accepted", (json_int_t)f->n.draft_accepted));
+	json_object_set_new(j, "late_rank",
+	                    in->page->n_ranks > 1 ? json_integer(judge_late_rank(in->page)) : json_null());
 	json_object_set_new(j, "window_misses", json_integer((json_int_t)f->n.window_misses));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');

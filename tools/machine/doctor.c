@@ -5,6 +5,7 @@
  * the log has events.  Keys are removed from settings and command lines. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,8 +25,10 @@
 #include "core/instance/knobs.h"
 #include "core/models/locate.h"
 #include "core/figures/figures.h"
+#include "core/figures/judge.h"
 #include "tools/instance.h"
 #include "machine.h"
+#include "machine_nodes.h"
 #include "shmring/clock.h"
 
 #define LOGS     8
@@ -111,6 +114,42 @@ static void no_daemon(struct doctor *d)
 		}
 }
 
+/* The processes among which the model is divided: is each there, were some lost, and is one late? */
+static void look_at_ranks(struct doctor *d, const struct stats_page *p)
+{
+	uint64_t n = p->n_ranks < STATS_RANKS ? p->n_ranks : STATS_RANKS;
+	int late = judge_late_rank(p);
+	double busy = 0;
+	struct finding *f;
+
+	if (!n)
+		return;
+	for (int i = 0; i < N_BOUND; i++)
+		busy += i == BOUND_IDLE ? 0 : (double)p->count.bound_ns[i] / 1e9;
+	f = row(d, "its ranks", FINDING_FINE, "", "");
+	for (uint64_t i = 0; i < n; i++)
+		if (kill((pid_t)p->rank[i].pid, 0) < 0 && errno == ESRCH) {
+			f->level = FINDING_WRONG;
+			snprintf(f->have, sizeof(f->have), "rank %llu (pid %llu) is gone", (unsigned long long)i,
+			         (unsigned long long)p->rank[i].pid);
+			snprintf(f->how, sizeof(f->how),
+			         "the daemon starts all ranks again, and requests go on; after the "
+			         "third loss in ten minutes it ends (70).  Its log names the cause");
+			return;
+		}
+	snprintf(f->have, sizeof(f->have),
+	         "%llu, lost and started again %llu times; rank %d was late most, %.2f s of %.0f",
+	         (unsigned long long)n, (unsigned long long)p->count.device_restarts, late,
+	         (double)p->rank[late].late_ns / 1e9, busy);
+	if (p->count.device_restarts) {
+		f->level = FINDING_HINT;
+		snprintf(f->need, sizeof(f->need), "none lost");
+		snprintf(f->how, sizeof(f->how),
+		         "no request was lost by it; the daemon's log says which rank died or hung, and "
+		         "of what (grep rank), the kernel's log knows of memory and of GPUs (dmesg)");
+	}
+}
+
 static void look_at_daemon(struct doctor *d)
 {
 	const struct stats_page *p = d->in.page;
@@ -135,6 +174,7 @@ static void look_at_daemon(struct doctor *d)
 		        "work: make a bundle and a core dump (gcore) before you restart it");
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
+	look_at_ranks(d, p);
 	if (*p->kernels_off) {
 		f = row(d, "its GPU's kernels", FINDING_HINT, "all of them", "they differed from plain ones on this "
 		        "GPU and driver, or SLIPRING_CUDA_WITHOUT names them: answers are right, and slower; the "
@@ -527,6 +567,10 @@ int cmd_doctor(int argc, char **argv)
 	}
 	d.why_not = stats_open(&d.in.page, d.in.dir);
 	d.n = machine_look(d.found);
+	d.n += machine_nodes(d.found + d.n,
+	                     &(struct machine_at){ .root = "",
+	                                           .pid = d.in.page && instance_alive(&d.in) ? d.in.page->pid : 0,
+	                                           .cuda = d.in.page && !strcmp(d.in.page->device, "cuda") });
 	look_at_model(&d);
 	if (d.in.page)
 		look_at_daemon(&d);

@@ -167,20 +167,6 @@ static void governor(struct finding *f)
 	    "cpupower frequency-set -g performance", "%s", *s ? s : "this machine does not let us set it");
 }
 
-static void numa(struct finding *f)
-{
-	char s[64];
-	int nodes = 1;
-
-	read_line(s, sizeof(s), "/sys/devices/system/node/online");
-	if (strpbrk(s, "-,"))
-		nodes = atoi(strpbrk(s, "-,") + 1) + 1;
-	machine_say(f, nodes < 2 ? FINDING_FINE : FINDING_HINT, "cores and memory of one node", "numactl "
-	    "--cpunodebind=0 --membind=0 slipringd ..; or NUMAPolicy=bind, NUMAMask=0, CPUAffinity=numa in "
-	    "the unit; the node of the GPU, where there is one", "%s", !*s ? "unknown" : nodes < 2 ? "1 "
-	    "node" : s);
-}
-
 /* ---- memory ------------------------------------------------------------------------------ */
 
 static void look_at_memory(struct finding *f)
@@ -291,8 +277,7 @@ int machine_look(struct finding out[FINDINGS_MOST])
 {
 	static const struct { const char *what; void (*look)(struct finding *); } checks[] = {
 		{ "kernel", kernel }, { "event loop", uring }, { "clock", clock_source }, { "cores", cores },
-		{ "processor", instructions }, { "governor", governor }, { "NUMA", numa }, { "memory",
-		        look_at_memory },
+		{ "processor", instructions }, { "governor", governor }, { "memory", look_at_memory },
 		{ "huge pages", huge_pages }, { "transparent", transparent }, { "locked memory", memlock },
 		{ "open files", files },
 	};

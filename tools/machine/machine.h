@@ -10,7 +10,7 @@ struct finding {
 	char have[160], need[120], how[300]; /* how: "" if there is nothing to do */
 };
 
-#define FINDINGS_MOST 32
+#define FINDINGS_MOST 48
 
 /* Check the machine itself.  Returns the number of rows. */
 int machine_look(struct finding out[FINDINGS_MOST]);

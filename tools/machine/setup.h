@@ -26,7 +26,7 @@ struct setup_step {
 	bool good, absent;            /* nothing to do; nothing to do because this kernel lacks it */
 };
 
-#define STEPS_MOST 32
+#define STEPS_MOST 48
 
 struct setup {
 	const char *root;             /* "" or a folder */

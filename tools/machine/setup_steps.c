@@ -160,6 +160,45 @@ static int add_kept(struct setup *s, const struct kept_setting *k, const char *v
 	return step_add(s, STEP_FILE, k->what, k->file, text, "keeps it after the next boot") ? 0 : -ENOMEM;
 }
 
+/* With several nodes the kernel spreads the pool over those that have room.  A node without any page gives
+ * none to a daemon that is bound to it, so each node's part is set, too. */
+#define NODES_MOST 8
+#define NODE_PAGES "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
+#define NODE_FILE  "/etc/tmpfiles.d/slipring-hugepages-node%d.conf"
+
+static const struct kept_setting *node_setting(int node)
+{
+	static struct kept_setting k;
+	static char path[120], file[120], line[160];
+
+	snprintf(path, sizeof(path), NODE_PAGES, node);
+	snprintf(file, sizeof(file), NODE_FILE, node);
+	snprintf(line, sizeof(line), "w " NODE_PAGES " - - - - ", node);
+	k = (struct kept_setting){ .what = "pages by node",
+		                       .path = path,
+		                       .file = file,
+		                       .line = line,
+		                       .why = "a daemon that is bound to this node finds some" };
+	return &k;
+}
+
+static int add_node_pages(struct setup *s, long pages)
+{
+	char text[24], path[PATH_MAX], name[120];
+	int n = 0, node[NODES_MOST];
+
+	for (int i = 0; i < 64 && n < NODES_MOST; i++) {
+		snprintf(name, sizeof(name), NODE_PAGES, i);
+		if (access(below(s, name, path, sizeof(path)), F_OK) == 0)
+			node[n++] = i;
+	}
+	snprintf(text, sizeof(text), "%ld", pages / (n ? n : 1) > 0 ? pages / (n ? n : 1) : 1);
+	for (int i = 0; n > 1 && i < n; i++)
+		if (add_kept(s, node_setting(node[i]), text) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
 static long pages_wanted(const struct setup *s)
 {
 	long pages = sysconf(_SC_PHYS_PAGES) / (PAGE_BYTES / sysconf(_SC_PAGESIZE)) / 8;
@@ -212,6 +251,8 @@ int setup_look(struct setup *s)
 	for (size_t i = 0; i < N(kept); i++)
 		if (add_kept(s, &kept[i], kept[i].value ? kept[i].value : pages) < 0)
 			return -ENOMEM;
+	if (add_node_pages(s, pages_wanted(s)) < 0)
+		return -ENOMEM;
 	for (size_t i = 0; i < N(once); i++)
 		if (!step_add(s, once[i].kind, once[i].what, once[i].path, once[i].text, once[i].why))
 			return -ENOMEM;
@@ -355,6 +396,9 @@ static bool value_known(const struct kept_setting *k, const char *word)
 
 static bool file_known(const char *path)
 {
+	for (int i = 0; i < 64; i++)
+		if (!strcmp(path, node_setting(i)->file))
+			return true;
 	for (size_t i = 0; i < N(kept); i++)
 		if (!strcmp(path, kept[i].file))
 			return true;
@@ -389,6 +433,10 @@ bool step_known(const json_t *undo)
 	if (!strcmp(kind, "file"))
 		return after && (before || json_is_null(was)) && strlen(after) < PLACE_TEXT &&
 		       (!before || strlen(before) < PLACE_TEXT) && file_known(path);
+	for (int i = 0; i < 64 && !strcmp(kind, "value"); i++)
+		if (!strcmp(path, node_setting(i)->path))
+			return before && after && value_known(node_setting(i), before) &&
+			       value_known(node_setting(i), after);
 	for (size_t i = 0; i < N(kept) && !strcmp(kind, "value"); i++)
 		if (!strcmp(path, kept[i].path))
 			return before && after && value_known(&kept[i], before) && value_known(&kept[i], after);

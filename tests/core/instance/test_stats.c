@@ -63,9 +63,12 @@ static void test_open(void **state)
 	assert_int_equal(stats_open(&p, dir), 0);
 	assert_int_equal(p->running, 7);
 	page->running = 8;
+	page->n_ranks = 1;
+	page->rank[0].batches = 9;
 	assert_int_equal(p->running, 7);         /* a copy: it stays until the next read */
 	assert_int_equal(stats_read(p), 0);
-	assert_int_equal(p->running, 8);
+	assert_true(p->running == 8 && p->n_ranks == 1 && p->rank[0].batches == 9);
+	page->n_ranks = 0;
 	assert_int_equal(stats_owner(p), geteuid());
 	assert_int_equal(p->pid, getpid());
 	assert_true(p->epoch != 0);
