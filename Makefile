@@ -259,16 +259,19 @@ nccl-abi:
 		-o $(BUILD)/nccl/nccl_abi tests/cuda/nccl_abi.cc -ldl
 	SLIPRING_NCCL=$(NCCL_HOME)/lib/libnccl.so.2 $(BUILD)/nccl/nccl_abi
 
-# Hot loops that grow are seen without a GPU, where there is cuobjdump.
-HOT := $(patsubst %,$(BUILD)/cuda/kernels/cuda/%.o,packed_few_rows packed_many_rows dense_few_rows attend hopper_attend)
+# Hot loops that grow are seen without a GPU, by NVIDIA's disassembler: the toolkit's, or that of PyPI.
+HOT := $(patsubst %,$(BUILD)/cuda/kernels/cuda/%.o,packed_few_rows packed_many_rows dense_few_rows attend hopper_attend \
+	hopper_many_rows matmul grouped)
 .PHONY: cuda cuda-report gpu-check gpu-kit
 ifeq ($(NVCC),)
 cuda cuda-report gpu-check gpu-kit:
 	@echo "SKIP $@: no nvcc; install the CUDA toolkit (12.8 or later), or say NVCC= or CUDA_HOME="
 else
 cuda: $(BUILD)/slipring-cuda.so lt-header
+	$(Q)NVCC=$(NVCC) tools/setup.sh cuda || echo "no cuobjdump"
 	$(Q)NVCC=$(NVCC) python3 tests/cuda/machine_code.py --check $(HOT)
 cuda-report: $(HOT)
+	$(Q)NVCC=$(NVCC) tools/setup.sh cuda || echo "no cuobjdump"
 	$(Q)NVCC=$(NVCC) python3 tests/cuda/machine_code.py $(HOT)
 gpu-check:
 	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)

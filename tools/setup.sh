@@ -36,7 +36,8 @@ aarch64_root() {
 
 if [ "${1:-}" = cuda ]; then
 	at=$(pwd)/build/cuda-tools
-	ls "$at"/nvidia/*/bin/cuobjdump >/dev/null 2>&1 ||
+	command -v cuobjdump "$(dirname "${NVCC:-nvcc}")/cuobjdump" >/dev/null ||
+		ls "$at"/nvidia/*/bin/cuobjdump >/dev/null 2>&1 ||
 		python3 -m pip install -q --no-deps --target "$at" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
 	exit
 fi

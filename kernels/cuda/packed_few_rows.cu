@@ -25,6 +25,13 @@
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define ONES 0x3f803f80u                     /* two bf16 */
+/* GPUs with 99 KiB of shared memory have no room for two blocks.  So registers need not leave it, and few<32, ..> does
+ * not spill there. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+#define ONE_FITS true
+#else
+#define ONE_FITS false
+#endif
 
 template <int ROWS_, int WORDS_> struct few {
 	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
@@ -432,7 +439,7 @@ template <class S> static __device__ bool next_span(const packed_few_args &a, st
 	return true;
 }
 
-template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
+template <class S> static __global__ void __launch_bounds__(THREADS, ONE_FITS ? 1 : S::BLOCKS)
 packed_few_kernel(struct packed_few_args a)
 {
 	SHARED(shared);

@@ -1,143 +1,133 @@
 #!/usr/bin/env python3
 """The machine code of the hot loops, from compiled objects, by NVIDIA's cuobjdump: how many instructions a warp issues
-in a turn, registers, blocks on a multiprocessor, and what part of the roof that leaves room for.
+in a turn, registers, shared memory, blocks on a multiprocessor, and what part of the roof that leaves room for.
 
-    machine_code.py --check OBJECT ..     fails if a loop is longer than it may be
-    machine_code.py OBJECT ..             the table of docs/cuda.md
+    machine_code.py --check OBJECT ..     fails if a loop is more than 5 % longer than nvcc 13.0 makes it
+    machine_code.py OBJECT ..             the tables of docs/cuda.md
 
-No GPU runs.  The last column is an estimate by a model of three rates: a scheduler issues one instruction in a cycle,
+No GPU runs.  Parts of the roof are estimates by a model of three rates: a scheduler issues one instruction in a cycle,
 tensor cores take so many cycles for an mma, and memory brings so many bytes; what takes longest sets the time."""
-import collections, os, re, shutil, subprocess, sys
+import collections, glob, os, re, shutil, subprocess, sys
 
-# Of one multiprocessor: bytes of memory in a cycle at 0.9 of the data sheet, cycles of an mma.m16n8k16 on one of its
-# four tensor cores, shared memory, threads.
-GPUS = {
-    "sm_90a": (3.35e12 * 0.9 / 132 / 1.75e9, 6.2, 228 << 10, 2048),          # H100
-    "sm_120": (1.79e12 * 0.9 / 188 / 2.4e9, 18.5, 100 << 10, 1536),          # RTX PRO 6000
-}
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import expect, hot
 
-# Kernel; target; threads; dynamic shared memory; bytes of memory in a turn; part of the loop that a turn executes (the
-# rest is a group's or a tile's end); instructions of the loop before it was rewritten, 0: it was not; the most that it
-# may have, 5 % more than nvcc 13.0 makes.
-ROWS = [
-    ("packed_few_kernel<few<16, 1>", "sm_90a", 256, 58 << 10, 1088, 0.70, 580, 349),
-    ("packed_few_kernel<few<32, 1>", "sm_90a", 256, 76 << 10, 1280, 1, 589, 405),
-    ("packed_few_kernel<few<64, 1>", "sm_90a", 256, 78 << 10, 1280, 1, 797, 566),
-    ("packed_few_kernel<few<16, 2>", "sm_90a", 256, 91 << 10, 2112, 0.9, 468, 352),
-    ("packed_few_kernel<few<16, 1>", "sm_120", 256, 58 << 10, 1088, 0.70, 538, 365),
-    ("packed_few_kernel<few<32, 1>", "sm_120", 256, 76 << 10, 1280, 1, 594, 435),
-    ("packed_few_kernel<few<64, 1>", "sm_120", 256, 78 << 10, 1280, 1, 777, 613),
-    ("packed_few_kernel<few<16, 2>", "sm_120", 256, 91 << 10, 2112, 0.9, 397, 362),
-    ("packed_many_kernel<many<(form)0>", "sm_120", 256, 38 << 10, 0, 1, 341, 369),
-    ("rows_kernel<most_rows<16>", "sm_90a", 256, 92 << 10, 2048, 0.37, 952, 843),
-    ("rows_kernel<most_rows<16>", "sm_120", 256, 92 << 10, 2048, 0.37, 970, 946),
-    ("attend_one<128, false, false>", "sm_90a", 128, 70 << 10, 8192, 1, 884, 503),
-    ("attend_one<128, false, false>", "sm_120", 128, 70 << 10, 8192, 1, 957, 553),
-    ("attend_run<128, false, false>", "sm_120", 128, 70 << 10, 0, 1, 2772, 1169),
-    ("hopper_attend_kernel<128, false>", "sm_90a", 384, 198 << 10, 0, 1, 4163, 869),
-]
+SLACK = 1.05
 
 
 def tool():
-    beside = [os.path.dirname(os.environ.get("NVCC", "")), "/usr/local/cuda/bin"]
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/cuda-tools/nvidia/*/bin")
+    beside = [os.path.dirname(os.environ.get("NVCC", "")), "/usr/local/cuda/bin"] + glob.glob(here)
     return shutil.which(os.environ.get("CUOBJDUMP", "cuobjdump"), path=os.pathsep.join(
         [os.environ.get("PATH", "")] + [b for b in beside if b]))
 
 
 def run(words, data=None):
-    return subprocess.run(words, input=data, capture_output=True, text=True).stdout
+    # cuobjdump looks for nvdisasm in PATH
+    env = {**os.environ, "PATH": os.path.dirname(words[0]) + os.pathsep + os.environ.get("PATH", "")}
+    return subprocess.run(words, input=data, capture_output=True, text=True, env=env).stdout
 
 
-def functions(cuobjdump, path):
-    """(target, function) -> [(address, instruction)]; and (function, registers), of any target."""
-    code, use, target, name = collections.defaultdict(list), [], None, None
-    for line in run([cuobjdump, "-sass", path]).splitlines():
-        if m := re.match(r"\s*code for (\S+)", line):
-            target = m[1]
-        elif m := re.match(r"\s*Function : (\S+)", line):
+def plain(names):
+    return dict(zip(names, run([shutil.which("c++filt") or "c++filt"], "\n".join(names)).splitlines()))
+
+
+def functions(cuobjdump, path, target):
+    """By plain name: [(address, instruction)], and (registers, bytes of stack)."""
+    code, use, name = collections.defaultdict(list), {}, None
+    for line in run([cuobjdump, "-arch", target, "-sass", path]).splitlines():
+        if m := re.match(r"\s*Function : (.+?)\s*$", line):
             name = m[1]
         elif m := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line):
-            code[target, name].append((int(m[1], 16), m[2]))
-    for line in run([cuobjdump, "-res-usage", path]).splitlines():
-        if m := re.match(r"\s*Function (\S+):", line):
+            code[name].append((int(m[1], 16), m[2]))
+    for line in run([cuobjdump, "-arch", target, "-res-usage", path]).splitlines():
+        if m := re.match(r"\s*Function (.+):\s*$", line):
             name = m[1]
-        elif m := re.match(r"\s*REG:(\d+)", line):
-            use.append((name, int(m[1])))
-    return code, use
+        elif m := re.match(r"\s*REG:(\d+) STACK:(\d+)", line):
+            use[name] = int(m[1]), int(m[2])
+    names = plain(sorted(set(code) | set(use)))
+    return {names[n]: c for n, c in code.items()}, {names[n]: u for n, u in use.items()}
 
 
 def hot_loop(code):
-    """The shortest loop that has the most mma: (instructions, mma)."""
+    """The shortest loop that has the most mma: (instructions, mma, those that touch local memory)."""
     index = {at: i for i, (at, _) in enumerate(code)}
-    mma = [bool(re.search(r"\b[HQI]G?MMA\b", text)) for _, text in code]
+    mma = [bool(re.search(r"\b[HQIO]G?MMA\b", text)) for _, text in code]
+    local = [bool(re.search(r"\b(LDL|STL)\b", text)) for _, text in code]
     loops = []
     for i, (_, text) in enumerate(code):
         m = re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text)
         start = index.get(int(m[1], 16)) if m else None
         if start is not None and start < i:
-            loops.append((i + 1 - start, sum(mma[start:i + 1])))
-    most = max((n for _, n in loops), default=0)
+            loops.append((i + 1 - start, sum(mma[start:i + 1]), sum(local[start:i + 1])))
+    most = max((l[1] for l in loops), default=0)
     inner = [l for l in loops if l[1] >= most * 3 / 4 and l[1]]
-    return min(inner, default=(0, 0))
+    return min(inner, default=(0, 0, 0))
 
 
-def blocks(registers, threads, shared, gpu):
-    _, _, room, most = GPUS[gpu]
-    by_registers = 65536 // (-(-registers // 8) * 8 * threads)
-    return min(by_registers, room // (shared + 1024), most // threads)
-
-
-def roof(gpu, instructions, mma, size):
-    bytes_cycle, mma_cycles, _, _ = GPUS[gpu]
-    tensor = mma * mma_cycles / 4
-    memory, issue = size / bytes_cycle if size else 0, instructions / 4
-    return max(memory, tensor) / max(memory, tensor, issue), \
-        "memory" if memory >= max(tensor, issue) else "tensor cores" if tensor >= issue else "issue"
-
-
-def main():
-    check = "--check" in sys.argv
-    paths = [a for a in sys.argv[1:] if not a.startswith("--")]
-    cuobjdump = tool()
-    if not cuobjdump:
-        print("SKIP machine code: no cuobjdump (of the CUDA toolkit; CUOBJDUMP= names it)")
-        return 0
-    found, used = {}, {}
+def measure(cuobjdump, paths):
+    """Loop -> (instructions, mma, spills in it, registers, stack), of those in these objects."""
+    found = {}
     for path in paths:
-        code, use = functions(cuobjdump, path)
-        names = sorted({n for _, n in code} | {n for n, _ in use})
-        plain = dict(zip(names, run(["c++filt"], "\n".join(names)).splitlines()))
-        for (target, name), lines in code.items():
-            found[plain[name], target] = hot_loop(lines)
-        for name, registers in use:
-            used.setdefault(plain[name], []).append(registers)
-    bad = 0
-    if not check:
-        print("| kernel | target | instructions of the hot loop: before, now | mma | registers | blocks | part of the "
-              "roof: before, now | bound by |\n|---|---|---|---|---|---|---|---|")
-    for kernel, target, threads, shared, size, part, before, limit in ROWS:
-        hit = [(k, v) for k, v in found.items() if k[1] == target and kernel in k[0]]
-        if not hit:
-            if not check:
-                print(f"| `{kernel}` | {target} | not in these objects |")
-            continue
-        (name, _), (n, mma) = hit[0]
-        registers = max(used.get(name, [255]))
-        if check:
-            if limit and n > limit:
-                print(f"FAILED {kernel} on {target}: {n} instructions in its loop, {limit} may be")
-                bad += 1
-            continue
-        wgmma = "hopper" in kernel
-        now, by = roof(target, n * part, 0 if wgmma else mma, size)
-        was, _ = roof(target, before * part, 0 if wgmma else mma, size)
-        if wgmma:                          # 128 positions: 1,024 cycles of a tensor core; two warps a scheduler
-            now, was, by = min(1, 2048 / (2 * n)), min(1, 2048 / (before)), "tensor cores" if n < 1024 else "issue"
-        print(f"| `{kernel}` | {target} | {before or '-'}, {n} | {mma} | {registers} | "
-              f"{blocks(registers, threads, shared, target)} | {f'{was:.2f}' if before else '-'}, {now:.2f} | {by} |")
-    if check and not bad:
-        print(f"ok: {len(ROWS)} checks of machine code")
+        file = os.path.splitext(os.path.basename(path))[0]
+        for target in hot.GPUS:
+            of = [l for l in hot.LOOPS + hot.LENGTHS if l.file == file and l.target == target]
+            if not of:
+                continue
+            code, use = functions(cuobjdump, path, target)
+            for loop in of:
+                name = next((n for n in code if loop.kernel in n), None)
+                if name:
+                    found[loop] = hot_loop(code[name]) + use.get(name, (255, 0))
+    return found
+
+
+def check(found):
+    bad, loops = 0, hot.LOOPS + hot.LENGTHS
+    for loop in loops:
+        n, _, local, _, _ = found.get(loop, (0,) * 5)
+        most = int(loop.made * SLACK)
+        if not n or n > most:
+            print(f"FAILED {loop.kernel} on {loop.target}: " +
+                  (f"{n} instructions in its loop, {most} may be" if n else "there is no such loop"))
+            bad += 1
+        if local > hot.LOCAL.get((loop.kernel, loop.target), 0):
+            print(f"FAILED {loop.kernel} on {loop.target}: {local} instructions of its loop touch spilled registers")
+            bad += 1
+    if not bad:
+        print(f"ok: {len(loops)} loops are no longer than they may be")
     return bad > 0
 
 
-sys.exit(main())
+def table(found):
+    print("| kernel | target | instructions of the hot loop: before, now | mma | registers | stack, bytes; in the loop | shared, KiB "
+          "| blocks | part of the roof: before, now | bound by |\n|" + "---|" * 10)
+    for loop in hot.LOOPS:
+        if loop not in found:
+            print(f"| `{loop.kernel}` | {loop.target} | not in these objects |")
+            continue
+        n, mma, local, registers, stack = found[loop]
+        length, executed = hot.before(loop)
+        now, by = hot.roof(loop, n * loop.part, mma)
+        was, _ = hot.roof(loop, executed, mma)
+        print(f"| `{loop.kernel}` | {loop.target} | {length}, {n} | {mma} | {registers} | {stack}, {local} | "
+              f"{loop.shared / 1024:.0f} | {hot.blocks(loop, registers)} | {was:.2f}, {now:.2f} | {by} |")
+
+
+def main():
+    paths = [a for a in sys.argv[1:] if not a.startswith("--")]
+    cuobjdump = tool()
+    if not cuobjdump:
+        print("SKIP machine code: no cuobjdump; tools/setup.sh cuda installs it, CUOBJDUMP= names another")
+        return 0
+    found = measure(cuobjdump, paths)
+    if "--check" in sys.argv:
+        return check(found)
+    table(found)
+    print()
+    expect.table(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
