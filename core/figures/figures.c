@@ -93,6 +93,13 @@ json_t *figures_json(const double *seconds, int n, const char *(*name)(int))
 	return j;
 }
 
+void figures_guesses_json(json_t *to, const struct counters *n)
+{
+	json_object_update_new(to, json_pack("{s:I, s:I, s:I, s:f, s:f}", "drafts", (json_int_t)n->drafts, "draft_tokens",
+	              (json_int_t)n->draft_tokens, "draft_accepted", (json_int_t)n->draft_accepted,
+	              "draft_s", (double)n->draft_ns / 1e9, "draft_without_s", (double)n->draft_without_ns / 1e9));
+}
+
 void figures_lost_json(json_t *to, const struct counters *n)
 {
 	for (size_t i = 0; i < COUNTERS_NAMED; i++)

@@ -45,6 +45,8 @@ json_t *figures_json(const double *seconds, int n, const char *(*name)(int));
 
 /* Counters of work that was lost: into an object by their names, and back. */
 void figures_lost_json(json_t *to, const struct counters *n);
+/* Guesses, and the seconds of their batches with them and, estimated, without. */
+void figures_guesses_json(json_t *to, const struct counters *n);
 void figures_lost_read(struct counters *n, const json_t *from);
 /* "3 NAME, 0 NAME"; *any: one is not 0; may be NULL. */
 char *figures_lost(char *out, size_t size, const struct counters *n, bool *any);

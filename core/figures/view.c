@@ -228,8 +228,7 @@ json_t *view_json(const struct view *v, int clients_most)
 	              "empty_s", empty,
 	              "client", json_clients(v, clients_most), "memory", json_memory(p), "knobs", json_knobs(p)));
 	json_object_set_new(j, "queue_s", three(v->queue));
-	json_object_update_new(j, json_pack("{s:I, s:I, s:I}", "drafts", (json_int_t)f->n.drafts, "draft_tokens",
-	              (json_int_t)f->n.draft_tokens, "draft_accepted", (json_int_t)f->n.draft_accepted));
+	figures_guesses_json(j, &f->n);
 	json_object_set_new(j, "ranks", json_ranks(p));
 	json_object_set_new(j, "device_restarts", json_integer((json_int_t)p->count.device_restarts));
 	json_object_update_new(j, json_pack("{s:b, s:f, s:I, s:I, s:I, s:I}", "first", v->first, "uptime_s", p->ready_ns &&

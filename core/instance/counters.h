@@ -78,6 +78,9 @@ enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, 
 	X(drafts, .metric = "vllm:spec_decode_num_drafts_total", .help = "Number of spec decoding drafts.") \
 	X(draft_tokens, .metric = "vllm:spec_decode_num_draft_tokens_total", .help = "Number of draft tokens.") \
 	X(draft_accepted, .metric = "vllm:spec_decode_num_accepted_tokens_total", .help = "Number of accepted tokens.") \
+	/* batches with guesses took draft_ns; their tokens would have taken draft_without_ns without */ \
+	X(draft_ns, .metric = NULL) \
+	X(draft_without_ns, .metric = NULL) \
 	/* rows and new tokens of batches, counted when planned; prompt tokens of them */ \
 	X(rows, .metric = NULL) \
 	X(step_tokens, .metric = NULL) \

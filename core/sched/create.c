@@ -139,6 +139,7 @@ static bool create_arrays(struct sched *s)
 	if (s->cfg.drafts.most) {
 		s->draft.ids = take(s->cfg.context, sizeof(*s->draft.ids), &ok);
 		s->draft.of = take(s->n_seq, sizeof(*s->draft.of), &ok);
+		s->draft.times = take(lim->drafts + 1, sizeof(*s->draft.times), &ok);
 	}
 	for (int i = 0; i < s->ops->depth; i++)
 		s->flight[i].row = take(lim->rows, sizeof(*s->flight[i].row), &ok);
@@ -239,6 +240,7 @@ void sched_destroy(struct sched *s)
 	free(s->due_at);
 	free(s->draft.ids);
 	free(s->draft.of);
+	free(s->draft.times);
 	free(s->chunk);
 	free(s->free_chunk);
 	free(s);

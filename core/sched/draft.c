@@ -4,12 +4,11 @@
  * What   a sequence's own words (core/ngram.h).  A guided sequence has none: its forced ids are known tokens.
  * When   all rows of the batch decode, and no result of the sequence is in flight.  Where batches are in flight one
  *        behind the other, a sequence whose guesses are good waits for its results.
- * How    many: a guess goes into the batch if the chance that it is right is greater than the tokens that the time
- * many   it takes would bring otherwise.  So guesses end where a batch computes more than it reads.
+ * How    as bring the most tokens in the time that their batch takes (draft_time.c).  So guesses end where a batch
+ * many   computes more than it reads.
  *
  * The chance is learned of each sequence, by how long a match was.  The token that comes is compared with the first
- * guess also where it was not in the batch, so what is learned costs nothing.  The time of a batch is taken as
- * fixed + each * tokens, a line through the latest batches.
+ * guess also where it was not in the batch, so what is learned costs nothing.
  */
 #include <assert.h>
 #include <string.h>
@@ -21,11 +20,7 @@
 #define LOOK_STEP (1 << 18)  /* the same, of all sequences in a step */
 #define LEARN     0.15f      /* weight of a guess that was right or wrong */
 #define HOPE      0.6f       /* the chance of a guess of which nothing is known */
-#define FADE      0.98       /* weight of what was measured before, in the next measurement */
-#define FIRM      1.0        /* weight of what the device says of itself, beside what is measured */
-#define LONGEST   3.0        /* a batch that took this many times what it should counts as this long */
 #define LOOK_EACH 16         /* a sequence whose guesses are not good waits for its results once in so many tokens */
-#define LEAST     0.02       /* a chance below this is not worth its row */
 
 /* ---- what a guess is worth ----------------------------------------------------------------------- */
 
@@ -60,43 +55,9 @@ void draft_join(struct sched *s, struct seq *q)
 
 void draft_create(struct sched *s)
 {
+	draft_time_create(&s->draft.time);
 	for (int k = 0; k < DRAFT_KINDS; k++)
 		s->draft.chance[k] = HOPE;
-}
-
-/* Time of a batch that decodes: n tokens, of rows and guesses. */
-void draft_measure(struct sched *s, const struct sr_batch *b, int32_t n)
-{
-	struct draft_line *l = &s->draft.line;
-	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, most, var, cov, least;
-
-	if (ns <= 0)
-		return;
-	most = LONGEST * (l->fixed + l->each * n);
-	if (l->weight > 1 && ns > most)
-		ns = most;
-	l->weight = FADE * l->weight + 1;
-	l->n += (n - l->n) / l->weight;
-	l->ns += (ns - l->ns) / l->weight;
-	l->nn += ((double)n * n - l->nn) / l->weight;
-	l->n_ns += (n * ns - l->n_ns) / l->weight;
-	var = l->nn - l->n * l->n;
-	cov = l->n_ns - l->n * l->ns;
-	/* what the device says: the share of its operations, of all that it must do */
-	least = (double)b->compute_ns + b->memory_ns;
-	least = least > 0 ? ns * b->compute_ns / least / n : 0;
-	l->each = (cov + FIRM * least) / (var + FIRM);
-	l->each = l->each < least / 4 ? least / 4 : l->each > l->ns / l->n ? l->ns / l->n : l->each;
-	l->fixed = l->ns - l->each * l->n;
-}
-
-/* Of a batch of `tokens`, from which `expected` tokens come: is one more guess worth its time, that is right with this
- * chance? */
-static bool worth(const struct sched *s, double chance, int32_t tokens, double expected)
-{
-	const struct draft_line *l = &s->draft.line;
-
-	return chance >= LEAST && chance * (l->fixed + l->each * tokens) >= l->each * expected;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------ */
@@ -118,19 +79,19 @@ static int32_t look(struct sched *s, struct seq *q, int32_t *n, int32_t *length)
 	return ngram_find(s->draft.ids, *n, s->cfg.drafts.least, s->cfg.drafts.longest, length);
 }
 
-/* How many guesses are worth their time, behind a match of this length. */
+/* How many guesses bring most tokens in their time, behind a match of this length; 0: none is worth it. */
 static int32_t how_many(const struct sched *s, const struct fill *x, const struct seq *q, int32_t length, int32_t most,
                         double *expected)
 {
-	double chance = 1;
-	int32_t k = 0;
+	double chance = 1, hoped[SCHED_DRAFT_MOST + 1] = { 0 };
+	int32_t k;
 
-	for (; k < most; k++) {
-		chance *= (double)draft_of(s, q)->chance[class_of(s, length + k)];
-		if (!worth(s, chance, x->b->n_tokens + k, *expected))
-			break;
-		*expected += chance;
+	for (k = 1; k <= most; k++) {
+		chance *= (double)draft_of(s, q)->chance[class_of(s, length + k - 1)];
+		hoped[k] = hoped[k - 1] + chance;
 	}
+	k = draft_best(s->draft.times + x->f->n_guesses, most, hoped, *expected);
+	*expected += hoped[k];
 	return k;
 }
 
@@ -140,9 +101,7 @@ static int32_t allowed(const struct sched *s, const struct fill *x, const struct
 	int32_t n = s->cfg.drafts.most, left = q->end - q->known;
 
 	n = n < left ? n : left;
-	left = s->cfg.limits.drafts - x->f->n_guesses;
-	n = n < left ? n : left;
-	left = s->knobs.batch_tokens - x->b->n_tokens;
+	left = s->draft.most - x->f->n_guesses;
 	return n < left ? n : left;
 }
 
@@ -228,17 +187,31 @@ static void guess(struct sched *s, struct fill *x, int32_t j, double *expected)
 	extend(s, x, q, j, k, next);
 }
 
+/* Would guesses gain anything, if all were right? */
+static bool may_gain(const struct sched *s, const struct fill *x, double expected)
+{
+	static const double all[SCHED_DRAFT_MOST + 1] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+	int32_t left = s->draft.most - x->f->n_guesses, most = s->cfg.drafts.most;
+
+	return draft_best(s->draft.times + x->f->n_guesses, left < most ? left : most, all, expected) > 0;
+}
+
 /* The batch is filled, and each of its rows decodes. */
 void draft_fill(struct sched *s, struct fill *x)
 {
 	double expected = x->b->n_rows;
+	int32_t room = s->knobs.batch_tokens - x->b->n_tokens;
 
 	s->draft.looked = 0;
+	s->draft.most = room < s->cfg.limits.drafts ? room : s->cfg.limits.drafts;
+	if (!x->n_decode || s->draft.most <= 0)
+		return;
+	draft_times(&s->draft.time, x->b->n_tokens, s->draft.most, s->draft.times);
 	for (int32_t j = 0; j < x->n_decode && s->draft.looked < LOOK_STEP; j++) {
 		const struct seq *q = &s->seq[x->f->row[j].seq];
 
-		if (!worth(s, 1, x->b->n_tokens, expected))
-			break;          /* not even if it were surely right */
+		if (!may_gain(s, x, expected))
+			break;
 		if (q->drafts && q->known == q->have + 1)
 			guess(s, x, j, &expected);
 	}
@@ -284,4 +257,14 @@ void draft_reap(struct sched *s, struct seq *q, const struct sr_row *r, const st
 	q->reserved = 0;
 	q->known = q->have;
 	q->planned = q->have - 1;
+}
+
+/* A batch with guesses, of which `right` were right: how long it took, and how long its tokens would have taken
+ * without. */
+void draft_gained(struct sched *s, const struct in_flight *f, const struct sr_batch *b, uint64_t right)
+{
+	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0;
+
+	s->cfg.counters->draft_ns += (uint64_t)ns;
+	s->cfg.counters->draft_without_ns += (uint64_t)(draft_time(&s->draft.time, f->n) * (1 + (double)right / f->n));
 }

@@ -8,6 +8,7 @@
  *	reap.c    results
  *	step.c    one step of all this; where the time went
  *	draft.c   guesses: rows that may yield several tokens
+ *	draft_time.c  how long a batch takes, by its tokens
  *	ids.c     the pool of ids and of words of commands
  *	check.c   the invariants
  *
@@ -187,8 +188,17 @@ struct draft {
 	bool     lucky;          /* the last guess was right, or worth its time */
 };
 
-/* Time of a batch that decodes: fixed + each * tokens.  Moments of the latest ones, and the line through them. */
-struct draft_line { double weight, n, ns, nn, n_ns, fixed, each; };
+/* How long a batch that decodes takes, by its tokens: draft_time.c. */
+#define DRAFT_EACH   64          /* so many have a place each; beyond, 16 an octave */
+#define DRAFT_PLACES (DRAFT_EACH + 8 * 16)
+struct draft_time {
+	double   base;           /* ns of a batch of one token */
+	double   slope;          /* what a token more adds where nothing is measured, as a multiple of it */
+	uint64_t n_batches;      /* measured */
+	float    times[DRAFT_PLACES]; /* time at each place, as a multiple of the base */
+	uint64_t at[DRAFT_PLACES];    /* n_batches then */
+	uint8_t  seen[DRAFT_PLACES];  /* measurements since it was known last; up to 255 */
+};
 
 struct sched {
 	struct sched_config cfg;
@@ -256,11 +266,13 @@ struct sched {
 	double   decode_ns;      /* time of a batch without prompts */
 	double   prompt_ns;      /* time added by each prompt token; smoothed, 0 = not known */
 	struct {
-		struct draft_line line;
+		struct draft_time time;
 		struct draft *of; /* [n_seq]; NULL: none has guesses */
+		float   *times;  /* [limits.drafts + 1]: of the batch being filled, by its guesses */
 		float    chance[DRAFT_KINDS]; /* of all sequences; where one begins */
 		int32_t *ids;    /* [context]: those of one sequence in one piece, while they are searched */
 		int64_t  looked; /* ids searched in this step */
+		int32_t  most;   /* guesses that the batch being filled may have */
 	} draft;
 	bool     lost;
 	bool     away;           /* the device is being started anew */
@@ -373,9 +385,16 @@ void draft_create(struct sched *s);
 void draft_join(struct sched *s, struct seq *q);
 bool draft_waits(const struct sched *s, const struct seq *q);
 void draft_fill(struct sched *s, struct fill *x);
-void draft_measure(struct sched *s, const struct sr_batch *b, int32_t n);
 void draft_heard(struct sched *s, struct seq *q, int32_t id);
 void draft_reap(struct sched *s, struct seq *q, const struct sr_row *r, const struct sr_batch *b);
+void draft_gained(struct sched *s, const struct in_flight *f, const struct sr_batch *b, uint64_t right);
+
+/* ---- sched/draft_time.c ---- */
+void   draft_time_create(struct draft_time *d);
+void   draft_measure(struct draft_time *d, int32_t n, double ns, double share);
+double draft_time(const struct draft_time *d, int32_t n);
+void   draft_times(const struct draft_time *d, int32_t n, int32_t most, float *times);
+int32_t draft_best(const float *times, int32_t most, const double *hoped, double expected);
 
 /* ---- sched/fill.c ---- */
 void fill_blocks(struct sched *s, struct fill *x, struct seq *q);

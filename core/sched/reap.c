@@ -162,8 +162,11 @@ static void measure(struct sched *s, const struct in_flight *f, const struct sr_
 	int32_t n_prompt = f->n_tokens - f->n_decode - f->n_guesses;
 	double ns = b->end_ns > b->begin_ns ? (double)(b->end_ns - b->begin_ns) : 0, *to, x, weight = SMOOTH;
 
-	if (s->cfg.drafts.most && n_prompt <= 0)
-		draft_measure(s, b, f->n_tokens);
+	if (s->cfg.drafts.most && n_prompt <= 0) {
+		double work = (double)b->compute_ns + b->memory_ns;
+
+		draft_measure(&s->draft.time, f->n_tokens, ns, work > 0 ? b->compute_ns / work : 0);
+	}
 	if (f->n_guesses)
 		return;
 	if (n_prompt > 0) {
@@ -215,6 +218,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 	int32_t slot = (int32_t)(s->reaped % (uint32_t)s->ops->depth);
 	const struct in_flight *f = &s->flight[slot];
 	const struct sr_batch *b;
+	uint64_t right = s->cfg.counters->draft_accepted;
 	int r;
 
 	*host_ns = 0;
@@ -257,5 +261,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 	}
 	kv_publish_many(s->kv, s->due, s->due_at, s->n_due);
 	s->n_due = 0;
+	if (f->n_guesses)
+		draft_gained(s, f, b, s->cfg.counters->draft_accepted - right);
 	return 1;
 }

@@ -127,8 +127,10 @@ uint64_t sched_takes(const struct sched *s)
 
 	if (s->reaped == s->launched)
 		return 0;
-	return (uint64_t)((f->n_decode ? s->decode_ns : 0) + f->n_guesses * s->draft.line.each +
-	                  (f->n_tokens - f->n_decode - f->n_guesses) * s->prompt_ns);
+	if (f->n_guesses)
+		return (uint64_t)draft_time(&s->draft.time, f->n_tokens);
+	return (uint64_t)((f->n_decode ? s->decode_ns : 0) +
+	                  (f->n_tokens - f->n_decode) * s->prompt_ns);
 }
 
 uint64_t sched_spare(const struct sched *s, uint64_t now)

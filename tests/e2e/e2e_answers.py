@@ -52,6 +52,19 @@ def repeated(p, g, i):
     return c["token_ids"], c["logprobs"]["token_logprobs"], c["logprobs"]["top_logprobs"]
 
 
+def stopped(p, g, i):
+    """Ends by a text that lies across tokens of an answer which repeats itself: the last letters of one word and the
+    first of the next; with min_tokens at its second place or later."""
+    free = completion(p, g["ids"], max_tokens=40, temperature=0)
+    words = free["text"].split(" ")
+    stop = words[len(words) // 2][-2:] + " " + words[len(words) // 2 + 1][:2]
+    c = completion(p, g["ids"], max_tokens=40, stop=[stop], min_tokens=20 if i % 2 else 0, logprobs=1,
+                   include_stop_str_in_output=i % 4 > 1)
+    check(c["finish_reason"] == ("stop" if stop in free["text"] and i % 2 == 0 else c["finish_reason"]),
+          f"{stop!r} ends {free['text']!r}")
+    return c["text"], c["token_ids"], c["logprobs"]["token_logprobs"], c["finish_reason"], c["stop_reason"]
+
+
 def metrics(p):
     body = p.ask("GET", "/metrics")[-1]
     return body.decode() if isinstance(body, bytes) else body
@@ -120,9 +133,12 @@ def main():
                 '{"method":"ngram","num_speculative_tokens":6,"prompt_lookup_min":1,"prompt_lookup_max":8}')
         how_it_ends(p)
         check([sampled(p, i, cache_salt=f"guessed {i}") for i in range(8)] == want, "with guesses: bit-equal")
-        # an answer that repeats its prompt: guesses are right, also beside others and with penalties
+        # an answer that repeats its prompt: guesses are right, also beside others, where they may be too dear
         again = [{"ids": GREEDY[i]["ids"] * 3} for i in range(4)]
+        alone = [repeated(p, again[i % 4], i) for i in range(8)]
         guessed = p.together(8, lambda i: repeated(p, again[i % 4], i))
+        check(alone == guessed, "with guesses alone and beside others: bit-equal")
+        stops = [stopped(p, again[i % 4], i) for i in range(8)]
         right = count(p, "vllm:spec_decode_num_accepted_tokens_total")
         check(right > 10, f"{right} guesses were right")
         places = [count(p, "vllm:spec_decode_num_accepted_tokens_per_pos_total", f'position="{i}"') for i in range(6)]
@@ -132,6 +148,7 @@ def main():
     with Programs() as p:
         p.serve("--max-model-len", 4096)
         check([repeated(p, again[i % 4], i) for i in range(8)] == guessed, "and without: bit-equal")
+        check([stopped(p, again[i % 4], i) for i in range(8)] == stops, "stop strings and min_tokens, too")
         check("spec_decode" not in metrics(p), "without guesses vLLM has no metrics of them")
     done()
 

@@ -177,7 +177,7 @@ static void say_gpu(struct sheet *s, int i, const struct nvml_gpu *g)
 	sheet_add(s, g->uncorrected > 0, "GPU %d %.40s: %s", i, g->name, *t ? t + 2 : "says nothing");
 }
 
-/* "  guessed 30 of 40  preempted 3" */
+/* "  guessed 30 of 40 (1.5x)  preempted 3" */
 static char *say_lost(char *out, size_t size, const struct counters *n)
 {
 	size_t at = 0;
@@ -186,6 +186,9 @@ static char *say_lost(char *out, size_t size, const struct counters *n)
 	if (n->draft_tokens)
 		at += (size_t)snprintf(out, size, "  guessed %llu of %llu", (unsigned long long)n->draft_accepted,
 		                       (unsigned long long)n->draft_tokens);
+	if (n->draft_tokens && n->draft_ns && at < size)
+		at += (size_t)snprintf(out + at, size - at, " (%.1fx)",
+		                       (double)n->draft_without_ns / (double)n->draft_ns);
 	for (size_t i = 0; i < COUNTERS_NAMED && at < size; i++)
 		if (counter_info(i)->lost)
 			at += (size_t)snprintf(out + at, size - at, "  %s %llu", counter_info(i)->past,

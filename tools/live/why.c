@@ -141,6 +141,20 @@ static void print_late(const struct stats_page *p, double share)
 	       (double)p->rank[late].late_ns / 1e9, (unsigned long long)p->rank[late].batches);
 }
 
+static void print_guesses(const struct counters *n)
+{
+	if (!n->draft_tokens)
+		return;
+	printf("  Of %llu guessed tokens %llu were right (%.0f %%): rows with guesses brought %.2f tokens each",
+	       (unsigned long long)n->draft_tokens, (unsigned long long)n->draft_accepted,
+	       100.0 * (double)n->draft_accepted / (double)n->draft_tokens,
+	       1 + (n->drafts ? (double)n->draft_accepted / (double)n->drafts : 0));
+	if (n->draft_ns)
+		printf(",\n  in %.2f s for what would have taken about %.2f s without", (double)n->draft_ns / 1e9,
+		       (double)n->draft_without_ns / 1e9);
+	printf(".\n");
+}
+
 static void print_words(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
 	const struct advice *a = judge_advice(v);
@@ -172,11 +186,7 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 	if (f->n.prefix_waits)
 		printf("  Prompts waited %llu steps in all for others to compute the same beginning.\n",
 		       (unsigned long long)f->n.prefix_waits);
-	if (f->n.draft_tokens)
-		printf("  Of %llu guessed tokens %llu were right (%.0f %%): rows with guesses brought %.2f tokens "
-		       "each.\n", (unsigned long long)f->n.draft_tokens, (unsigned long long)f->n.draft_accepted,
-		       100.0 * (double)f->n.draft_accepted / (double)f->n.draft_tokens,
-		       1 + (f->n.drafts ? (double)f->n.draft_accepted / (double)f->n.drafts : 0));
+	print_guesses(&f->n);
 	if (f->n.window_misses)
 		printf("  %llu prompt tokens were cached, but not by layers with a window, which keep the ends of "
 		       "prompts and answers.\n", (unsigned long long)f->n.window_misses);
@@ -206,10 +216,9 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	              "empty_s", empty, "running", f->running, "waiting", f->waiting));
 	json_object_update_new(j, judge_json(v));
 	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->n.prefix_waits));
-	json_object_update_new(j, json_pack("{s:I, s:I, s:I}", "drafts", (json_int_t)f->n.drafts, "draft_tokens",
-	              (json_int_t)f->n.draft_tokens, "draft_accepted", (json_int_t)f->n.draft_accepted));
 	json_object_set_new(j, "late_rank",
 	                    in->page->n_ranks > 1 ? json_integer(judge_late_rank(in->page)) : json_null());
+	figures_guesses_json(j, &f->n);
 	json_object_set_new(j, "window_misses", json_integer((json_int_t)f->n.window_misses));
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
