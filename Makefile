@@ -20,6 +20,7 @@
 #	make bench      speed beside peers and the machine's own limits
 #	make bench-grammar    masks of grammars beside xgrammar and llguidance
 #	make bench-guided     what a grammar costs an answer, and what its forced tokens save
+#	make bench-guesses    what --speculative-config brings one stream
 #	make install    PREFIX=/usr DESTDIR=
 #
 # Variants build into their own folder: make BUILD=build/asan SAN=address,undefined
@@ -418,6 +419,11 @@ bench-grammar: $(BUILD)/libslipring-text.so
 .PHONY: bench-guided
 bench-guided: all
 	python3 tests/bench/bench_guided.py $(BUILD) $(BENCH_ARGS)
+
+# Answers with guesses beside the same without: the default model, and 1 billion parameters (a file of 0.7 GB each).
+.PHONY: bench-guesses
+bench-guesses: all
+	python3 tests/bench/bench_guesses.py $(BUILD) $(BENCH_ARGS)
 
 # ---- proof: docs/proof.md -----------------------------------------------------------------------
 

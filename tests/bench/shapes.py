@@ -89,10 +89,12 @@ def settings(shape, name):
     return out
 
 
-def tensors(shape, kind, n_vocab):
+def tensors(shape, kind, n_vocab, own_head=False):
     """(name, inputs, outputs or None, type), and of experts their number"""
     layers, d, heads, kv, head_dim, ff = SHAPES[shape]
     yield "token_embd.weight", d, n_vocab, HEAD.get(kind, kind)
+    if own_head:
+        yield "output.weight", d, n_vocab, HEAD.get(kind, kind)
     yield "output_norm.weight", d, None, "F32"
     dense = "Q8_0" if kind == "MXFP4" else kind
     for i in range(layers):
@@ -128,14 +130,36 @@ def weights(rng, kind, k, n):
         left -= blocks
 
 
+def unscaled(kind):
+    """A function that makes the scales of a piece of weights zero."""
+    _, _, size, high = TYPES[kind]
+
+    def zero(piece):
+        for at in {at & ~1 for at in high} | {at | 1 for at in high}:
+            piece[at::size] = bytes(len(piece) // size)
+        return piece
+    return zero
+
+
 def bytes_of(kind, k, n):
     return 4 * k if kind == "F32" else k * n // TYPES[kind][1] * TYPES[kind][2]
 
 
-def write(shape, kind, path, seed=1):
+def dictated(follows, pieces, row, n_vocab):
+    """The head of a model whose next token is that of a table: the row of the token that follows is the embedding of
+    the token before it; other rows are zeros."""
+    embedding, out = b"".join(pieces), bytearray(n_vocab * row)
+    for before, after in follows.items():
+        out[after * row:(after + 1) * row] = embedding[before * row:(before + 1) * row]
+    return embedding, bytes(out)
+
+
+def write(shape, kind, path, seed=1, follows=None):
+    """follows: {id: the id after it}.  The model then says these, whatever its other weights are: what its layers add
+    is multiplied by scales of zero, but multiplied."""
     kept, n_vocab = vocabulary(MODEL)
     keys, rng = settings(shape, f"random {shape} {kind}") + kept, random.Random(seed)
-    table, at, todo = [], 0, list(tensors(shape, kind, n_vocab))
+    table, at, todo = [], 0, list(tensors(shape, kind, n_vocab, follows is not None))
     for name, k, n, t, *count in todo:
         dims = (k,) if n is None else (k, n, *count)
         table.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims,
@@ -144,8 +168,16 @@ def write(shape, kind, path, seed=1):
     with open(path + ".part", "wb") as f:
         f.write(struct.pack("<4sIQQ", b"GGUF", 3, len(table), len(keys)) + b"".join(keys) + b"".join(table))
         f.write(bytes(-f.tell() % ALIGN))
-        for _, k, n, t, *count in todo:
-            for piece in weights(rng, t, k, n and n * math.prod(count)):
+        head = None
+        for name, k, n, t, *count in todo:
+            pieces = weights(rng, t, k, n and n * math.prod(count))
+            if follows is not None and name == "token_embd.weight":
+                pieces, head = ([b] for b in dictated(follows, pieces, bytes_of(t, k, 1), n_vocab))
+            elif name == "output.weight":
+                pieces = head
+            elif follows is not None and name.endswith(("attn_output.weight", "ffn_down.weight")):
+                pieces = map(unscaled(t), pieces)
+            for piece in pieces:
                 f.write(piece)
             f.write(bytes(-f.tell() % ALIGN))
     os.rename(path + ".part", path)
