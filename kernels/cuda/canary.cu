@@ -11,13 +11,14 @@
 #include "kernels/refuse.h"
 
 #define FIRST_MS 300000              /* a driver may have to compile the kernels first */
-#define EACH_MS  20000
 #define WIDTH    256                 /* of the residual stream */
 #define FF       256
 #define VOCAB    256
 #define PROMPT   40
 #define BLOCKS   24                  /* of a sequence: check.cu uses 304 positions */
 #define PROC     "/proc/driver/nvidia"
+
+int canary_patience_ms = 20000;
 
 static int told = -1;                /* in the child: where it says what it does */
 static bool asked;                   /* plan() has; open() is told the same */
@@ -293,7 +294,7 @@ static int try_kernels(void *ctx, uint32_t *without, int to)
 
 /* ---- the parent --------------------------------------------------------------------------- */
 
-static const struct canary trial = { try_kernels, NULL, special_name, N_SPECIAL, FIRST_MS, EACH_MS };
+static const struct canary trial = { try_kernels, NULL, special_name, N_SPECIAL, FIRST_MS, 0 };
 
 int canary_gpu(void)
 {
@@ -322,6 +323,7 @@ int canary_check(const struct sr_model *m, const struct sr_limits *lim, uint32_t
 		return 0;
 	}
 	c.ctx = &k;
+	c.each_ms = canary_patience_ms;
 	found = *without;
 	key = canary_key(PROC, (const void *)&trial, &k, sizeof(k));
 	if (!key || canary_file(path, sizeof(path)))

@@ -39,8 +39,8 @@ inline bool start_early;             /* set at open: the GPU supports it; else e
                                         launch */
 
 #ifdef CUDA_EMULATED
-static inline float4 load_l2(const float4 *p) { return *p; }
-static inline float load_l2(const float *p) { return *p; }
+static inline float load_l2(const float *p) { return emu_spoils_parts ? *p + 1 : *p; }
+static inline float4 load_l2(const float4 *p) { return make_float4(load_l2(&p->x), p->y, p->z, p->w); }
 static inline uint32_t count_in(uint32_t *p) { return atomicAdd(p, 1u); }
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
@@ -111,6 +111,7 @@ static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, siz
 	A... a)
 {
 #ifdef CUDA_EMULATED
+	emu_early = start_early;
 	return emu_launch(grid, block, shared, s, true, [=] { kernel(P(a)...); }, __PRETTY_FUNCTION__);
 #else
 	cudaLaunchConfig_t c = {};

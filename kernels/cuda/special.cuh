@@ -35,6 +35,7 @@ void special_list(uint32_t without, char *names, size_t size);
 /* canary.cu: before anything touches CUDA, each is tried in a child process (canary.h), once for a GPU, a driver, this
  * object and what a model uses.  Adds to *without what traps, hangs or is wrong.  0; -EIO and a line in err. */
 int canary_check(const struct sr_model *m, const struct sr_limits *lim, uint32_t *without, char *err, size_t errlen);
+extern int canary_patience_ms;       /* with a silent child; tests have less */
 void canary_forget(void);            /* what plan() was told; the next plan() or open() asks anew */
 int canary_gpu(void);                /* in the child: the GPU of the rank whose child it is; else 0 */
 void about_to(const struct dev *d, int special); /* in the child: tells its parent; N_SPECIAL: a plain kernel */

@@ -102,7 +102,10 @@ uint64_t emu_globaltimer();
 /* For tests. */
 extern const char *emu_spoiled;             /* tensor cores are wrong in kernels with an argument of this type; NULL: none */
 extern size_t emu_spoiled_shared;           /* and with so many bytes of shared memory; 0: any */
-extern enum emu_how { EMU_WRONG, EMU_TRAPS, EMU_HANGS } emu_spoiled_how; /* instead of being wrong */
+/* Or, instead: they read the sums of other blocks wrongly; where they may start early, they have not seen what the kernel
+ * before wrote (none of their writes are there); they trap; they hang. */
+extern enum emu_how { EMU_WRONG, EMU_WRONG_PARTS, EMU_WRONG_EARLY, EMU_TRAPS, EMU_HANGS } emu_spoiled_how;
+extern bool emu_spoiled_in_graphs;          /* only there */
 extern uint64_t emu_calls;                  /* so far */
 extern int emu_allocations;                 /* not yet freed: memory, streams, events */
 extern uint64_t emu_taken;                  /* bytes of memory, so far */

@@ -14,7 +14,7 @@
 
 bool emu_reversed;
 uint64_t emu_launches;
-bool emu_spoils;
+bool emu_spoils, emu_spoils_parts, emu_early;
 
 namespace emu {
 

@@ -42,6 +42,8 @@ struct dim3 {
 extern bool emu_reversed;            /* warps, lanes and blocks in reverse order */
 extern uint64_t emu_launches;
 extern bool emu_spoils;              /* of this kernel: every product of a tensor core is wrong by a little */
+extern bool emu_spoils_parts;        /* so is what it reads of other blocks' sums */
+extern bool emu_early;               /* the next launch may start early on a GPU */
 const char *emu_fault();             /* of the last kernel, or NULL */
 
 namespace emu {

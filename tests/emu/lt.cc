@@ -24,7 +24,7 @@
 #include "tests/emu/dlfcn.h"
 
 const char *emu_lt_library, *emu_lt_lacks;
-bool emu_lt_refuses, emu_lt_in_step;
+bool emu_lt_refuses, emu_lt_in_step, emu_lt_spoiled;
 uint64_t emu_lt_calls, emu_lt_products;
 
 static uint64_t fail_at;
@@ -315,6 +315,8 @@ static void compute(const lt_desc &o, const lt_layout &la, const void *a, const 
 
 				sum += f8 ? e4m3_at(a, at) * e4m3_at(b, bt) : bf16_at(a, at) * bf16_at(b, bt);
 			}
+			if (emu_lt_spoiled)
+				sum *= 1.25f;
 			if (o.a_mode)
 				sum *= ((const float *)o.a_scale)[i] * ((const float *)o.b_scale)[t];
 			if (o.epilogue == LT_EPILOGUE_BIAS)

@@ -433,12 +433,15 @@ void emu_wait_for_previous()
 const char *emu_spoiled;
 size_t emu_spoiled_shared;
 enum emu_how emu_spoiled_how;
+bool emu_spoiled_in_graphs;
 
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
 	std::function<void()> thread, const char *arguments)
 {
 	bool spoils = emu_spoiled && arguments && strstr(arguments, emu_spoiled) &&
-		(!emu_spoiled_shared || emu_spoiled_shared == shared);
+		(!emu_spoiled_shared || emu_spoiled_shared == shared) && (!emu_spoiled_in_graphs || s->capture) &&
+		(emu_spoiled_how != EMU_WRONG_EARLY || emu_early);
+	enum emu_how how = emu_spoiled_how;
 	auto whole = [=] {
 		enter(early);
 		mine() = !early;
@@ -452,14 +455,17 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 	return emu_queue(s, [=] {
 		bool fine;
 
-		if (spoils && emu_spoiled_how == EMU_TRAPS)
+		if (spoils && how == EMU_TRAPS)
 			return cudaErrorLaunchFailure;
-		while (spoils && emu_spoiled_how == EMU_HANGS)
+		while (spoils && how == EMU_HANGS)
 			pause();
+		if (spoils && how == EMU_WRONG_EARLY)
+			return cudaSuccess;
 		begun = false;
-		emu_spoils = spoils;
+		emu_spoils = spoils && how == EMU_WRONG;
+		emu_spoils_parts = spoils && how == EMU_WRONG_PARTS;
 		fine = emu::run(grid, block, shared, whole);
-		emu_spoils = false;
+		emu_spoils = emu_spoils_parts = false;
 		open_again();
 		if (fine)
 			return cudaSuccess;

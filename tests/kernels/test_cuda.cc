@@ -625,11 +625,18 @@ static void test_in_flight(void **)
 	close_pair(&p);
 }
 
-/* A block goes to the host tier, another sequence takes its place, and it comes back elsewhere. */
+static void copy(struct drive *d, int32_t device, int32_t host, int32_t out)
+{
+	d->batch->copy[d->batch->n_copies++] = (struct sr_copy){ device, host, out };
+}
+
+/* A block goes to the host tier, another sequence takes its place, and it comes back elsewhere.  Then it goes out and
+ * another comes into its place in the same batch, in whatever order core lists them. */
 static void test_tiers(void **)
 {
 	struct sr_model shape = tiny_shape();
-	int32_t text[16], first, second, moved[] = { 7, 4 };
+	int32_t text[16], moved[] = { 7, 4 }, again[] = { 9, 4 };
+	struct sr_result first, second;
 	struct pair p;
 	int at;
 
@@ -642,20 +649,32 @@ static void test_tiers(void **)
 	drive_step(&p.gpu);
 	at = drive_row(&p.gpu, 0, 16, text, 1, 0, 1);
 	drive_step(&p.gpu);
-	first = p.gpu.batch->result[at].id;
+	first = p.gpu.batch->result[at];
 
-	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 3, 2, 1 };
+	copy(&p.gpu, 3, 2, 1);
 	drive_begin(&p.gpu, 1, NULL);
 	drive_range(&p.gpu, 1, 3, 1);
 	drive_row(&p.gpu, 1, 0, text + 2, 9, 0, 1);
 	drive_step(&p.gpu);
-	p.gpu.batch->copy[p.gpu.batch->n_copies++] = (struct sr_copy){ 7, 2, 0 };
+	copy(&p.gpu, 3, 1, 1);
+	copy(&p.gpu, 7, 2, 0);
 	drive_begin(&p.gpu, 2, NULL);
 	drive_blocks(&p.gpu, 2, 0, moved, 2);
 	at = drive_row(&p.gpu, 2, 16, text, 1, 0, 1);
 	drive_step(&p.gpu);
-	second = p.gpu.batch->result[at].id;
-	assert_int_equal(first, second);
+	second = p.gpu.batch->result[at];
+	assert_memory_equal(&first, &second, sizeof(first));
+
+	copy(&p.gpu, 7, 1, 0);
+	copy(&p.gpu, 7, 0, 1);
+	drive_step(&p.gpu);
+	copy(&p.gpu, 9, 0, 0);
+	drive_begin(&p.gpu, 3, NULL);
+	drive_blocks(&p.gpu, 3, 0, again, 2);
+	at = drive_row(&p.gpu, 3, 16, text, 1, 0, 1);
+	drive_step(&p.gpu);
+	second = p.gpu.batch->result[at];
+	assert_memory_equal(&first, &second, sizeof(first));
 	close_pair(&p);
 }
 

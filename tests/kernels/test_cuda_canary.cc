@@ -8,6 +8,7 @@ extern "C" {
 #include <stdint.h>
 #include <cmocka.h>
 }
+#include <pthread.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -221,6 +222,36 @@ static void test_kernels(void **)
 	assert_int_equal(open_with(SR_Q4_1, 90, "hopper_args", 0, EMU_WRONG), 1 << SPECIAL_HOPPER_MANY);
 }
 
+/* A step that fails as a graph alone. */
+static void test_graphs(void **)
+{
+	emu_spoiled_in_graphs = true;
+	assert_int_equal(open_with(SR_BF16, 80, "add_norm_args", 0, EMU_TRAPS), 1 << SPECIAL_GRAPHS);
+	emu_spoiled_in_graphs = false;
+}
+
+/* One that never returns; on a busy machine others may seem to hang, too. */
+static void test_kernel_hangs(void **)
+{
+	canary_patience_ms = 3000;
+	assert_true(open_with(SR_BF16, 80, "rows_args", 0, EMU_HANGS) & 1 << SPECIAL_DENSE_FEW);
+	canary_patience_ms = 20000;
+}
+
+static void starve(void)
+{
+	emu_fail(20, cudaErrorMemoryAllocation);
+}
+
+/* A child without memory proves nothing, and nothing is switched off. */
+static void test_no_memory(void **)
+{
+	pthread_atfork(NULL, NULL, starve);    /* each child from now on: the last test */
+	emu_spoiled_in_graphs = true;
+	assert_int_equal(open_with(SR_BF16, 80, "add_norm_args", 0, EMU_TRAPS), 0);
+	emu_spoiled_in_graphs = false;
+}
+
 /* Without a kernel that is right there is no device, and nothing of this process has touched it. */
 static void test_nothing_left(void **)
 {
@@ -248,7 +279,10 @@ int main(void)
 		cmocka_unit_test(test_key),
 		cmocka_unit_test(test_file),
 		cmocka_unit_test(test_kernels),
+		cmocka_unit_test(test_graphs),
+		cmocka_unit_test(test_kernel_hangs),
 		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_no_memory),
 	};
 
 	return cmocka_run_group_tests_name("cuda_canary", tests, NULL, NULL);

@@ -296,32 +296,42 @@ static void test_self_check(void **)
 	static const struct {
 		const char *arguments;         /* of the kernel that is wrong */
 		size_t shared;
+		enum emu_how how;
 		int32_t type;
 		int gpu;
 		uint32_t off;                  /* bits of what is switched off */
+		int heads;                     /* 0: the shape's; 1: runs are divided in the check, on four processors, too */
 	} cases[] = {
-		{ NULL, 0, SR_BF16, 80, 0 },
-		{ NULL, 0, SR_Q4_1, 90, 0 },
-		{ NULL, 0, SR_F8, 90, 0 },
-		{ "rows_args", 0, SR_BF16, 80, 1 << SPECIAL_DENSE_FEW },
-		{ "packed_few_args", 0, SR_Q4_1, 80, 1 << SPECIAL_PACKED_FEW },
-		{ "hopper_args", 0, SR_Q4_1, 90, 1 << SPECIAL_HOPPER_MANY },
-		{ "run_args", 0, SR_BF16, 90, 1 << SPECIAL_HOPPER_ATTEND },
-		{ "attend_args", 73728, SR_BF16, 80, 1 << SPECIAL_ATTEND_ONE },
+		{ NULL, 0, EMU_WRONG, SR_BF16, 80, 0, 0 },
+		{ NULL, 0, EMU_WRONG, SR_Q4_1, 90, 0, 0 },
+		{ NULL, 0, EMU_WRONG, SR_F8, 90, 0, 0 },
+		{ "rows_args", 0, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_DENSE_FEW, 0 },
+		{ "packed_few_args", 0, EMU_WRONG, SR_Q4_1, 80, 1 << SPECIAL_PACKED_FEW, 0 },
+		{ "hopper_args", 0, EMU_WRONG, SR_Q4_1, 90, 1 << SPECIAL_HOPPER_MANY, 0 },
+		{ "run_args", 0, EMU_WRONG, SR_BF16, 90, 1 << SPECIAL_HOPPER_ATTEND, 0 },
+		{ "attend_args", 73728, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_ATTEND_ONE, 0 },
+		{ "packed_many_args", 43008, EMU_WRONG, SR_F8, 89, 1 << SPECIAL_W8A8, 0 },
+		{ "attend_args", 73728, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES, 0 },
+		{ "attend_args", 0, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES | 1 << SPECIAL_RUN_PIECES, 1 },
+		{ "add_norm_args", 0, EMU_WRONG_EARLY, SR_BF16, 90, 1 << SPECIAL_EARLY_START, 0 },
 	};
 
 	for (const auto &c : cases) {
 		struct sr_model shape = wide_heads();
 		struct sr_limits lim = limits();
-		struct tiny *t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
 		struct answer right, a;
 		struct drive d;
+		struct tiny *t;
 
+		if (c.heads)
+			shape.kind[0].n_heads = shape.kind[0].n_kv_heads = c.heads;
+		t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
 		if (c.off)
 			answer_of(t, ALL, c.gpu, &right);
 		capability(c.gpu);
 		emu_spoiled = c.arguments;
 		emu_spoiled_shared = c.shared;
+		emu_spoiled_how = c.how;
 		lim.worked = 0;
 		lim.logit_rows = 40;
 		lim.self_check = 1;
@@ -336,6 +346,7 @@ static void test_self_check(void **)
 		drive_close(&d);
 		emu_spoiled = NULL;
 		emu_spoiled_shared = 0;
+		emu_spoiled_how = EMU_WRONG;
 		tiny_destroy(t);
 		capability(80);
 	}
