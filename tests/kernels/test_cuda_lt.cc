@@ -34,7 +34,7 @@ struct fixture {
 	struct dev *d;
 };
 
-static bool graphs;                    /* of fixtures that are opened */
+static bool graphs, checked;           /* of fixtures that are opened */
 
 static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool deterministic)
 {
@@ -53,6 +53,7 @@ static int try_open(struct fixture *f, int32_t type, int32_t tokens, bool determ
 	lim.tokens = tokens;
 	lim.logit_rows = 100;
 	lim.eager = !graphs;
+	lim.self_check = checked;
 	if (graphs)
 		lim.rows = lim.slots = lim.n_blocks = 80;
 	lim.deterministic = deterministic;
@@ -342,6 +343,26 @@ static void test_not_used(void **)
 	tear_down(&f);
 }
 
+/* A library whose products are wrong is found at open, and not used; one that is right stays. */
+static void test_self_check(void **)
+{
+	for (bool wrong : { false, true }) {
+		struct fixture f;
+		uint64_t products;
+
+		checked = true;
+		emu_lt_spoiled = wrong;
+		set_up(&f, SR_BF16, 80);
+		assert_int_equal(f.d->without, wrong ? 1 << SPECIAL_LT : 0);
+		products = emu_lt_products;
+		matmul(f.d, P_GU, P_Y, f.gpu.b->net.layer[0].gu, 100);
+		assert_int_equal(cudaStreamSynchronize(f.d->stream), cudaSuccess);
+		assert_int_equal(emu_lt_products - products, !wrong);
+		checked = emu_lt_spoiled = false;
+		tear_down(&f);
+	}
+}
+
 static void test_plan(void **)
 {
 	struct sr_model shape = tiny_shape();
@@ -460,6 +481,7 @@ int main(void)
 		cmocka_unit_test(test_graphs),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_not_used),
+		cmocka_unit_test(test_self_check),
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_strict),
