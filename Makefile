@@ -140,7 +140,7 @@ $(BUILD)/libslipring.so: $(BUILD)/pic/shmring/client.o
 $(BUILD)/libslipring.a: $(BUILD)/shmring/client.o
 	$(call say,AR)
 	$(Q)ar rcs $@ $^
-TEXT_LIB := $(TEXT) $(addprefix core/,models/gguf.c models/locate.c instance/refuse.c)
+TEXT_LIB := $(TEXT) $(addprefix core/,models/gguf.c models/locate.c models/pooling.c models/safetensors.c instance/refuse.c)
 $(BUILD)/libslipring-text.so: $(patsubst %.c,$(BUILD)/pic/%.o,$(TEXT_LIB))
 	$(call say,LD)
 	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libslipring-text.so.0 -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lcrypto $(LDLIBS)

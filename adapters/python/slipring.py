@@ -111,7 +111,7 @@ class Token(C.Structure):
 class TextInfo(C.Structure):
     _fields_ = [("vocab", C.c_int32), ("bos", C.c_int32), ("eos", C.c_int32), ("stop", C.c_int32 * 8),
                 ("n_stop", C.c_int32), ("add_bos", C.c_bool), ("vocab_hash", C.c_uint8 * 32),
-                ("chat_template", C.c_char_p), ("pre", C.c_char_p)]
+                ("chat_template", C.c_char_p), ("pre", C.c_char_p), ("pooling", C.c_int32), ("unit", C.c_bool)]
 
 
 class Detok(C.Structure):
@@ -397,23 +397,28 @@ class Session:
         self._next += 1
         answer._guided_step(_text.sr_guided_begin)
 
-    def embed(self, inputs, pooling="last", dimensions=0, unit=True, priority=0):
+    def embed(self, inputs, pooling=None, dimensions=0, unit=None, priority=0):
         """Vectors of texts or lists of ids, a list of floats each, in their order; of one text, one.
 
-        The daemon must make vectors (--runner pooling).  pooling: last, mean, first; the daemon does not know
-        what the model was trained with.  dimensions: the first elements; unit: of length 1.
+        The daemon must make vectors (--runner pooling).  pooling: last, mean, first; unit: of length 1.  Without
+        them it is as the model's files say, else the last token's vector, of length 1.  dimensions: the first
+        elements.
         """
         if isinstance(inputs, (str, bytes)):
             return self.embed([inputs], pooling, dimensions, unit, priority)[0]
         if not _ring.sr_model(self._open()).contents.vectors:
             raise Error(ENOTSUP, "the daemon makes no vectors: start it with --runner pooling")
-        if pooling not in POOLS or pooling == "logits":
-            raise TypeError(f"pooling must be last, mean or first, not {pooling!r}")
+        kind = POOLS.get(pooling) if pooling else self._info.pooling or POOLS["last"]
+        if kind in (None, POOLS["logits"]):
+            raise TypeError(f"pooling must be last, mean or first, not {pooling!r}" if pooling else
+                            "the model ranks: it makes no vectors")
+        if unit is None:
+            unit = self._info.unit if self._info.pooling else True
         jobs, waiting = [], []
         for text in inputs:
             ids = self.encode(text) if isinstance(text, (str, bytes)) else list(text)
             q = Request(size=C.sizeof(Request), flags=POOLED, n_prompt=len(ids), prompt=_ids(ids), priority=priority)
-            q.pooling = Pooling(POOLS[pooling], dimensions, bool(unit))
+            q.pooling = Pooling(kind, dimensions, bool(unit))
             jobs.append(_Vector(self, q))
             waiting.append(jobs[-1])
         while waiting or any(j.result is None for j in jobs):

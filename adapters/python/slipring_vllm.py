@@ -32,7 +32,7 @@ import slipring
 from slipring import _check, _ids, _ring, _text
 
 __all__ = ["LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams", "RequestOutput", "CompletionOutput", "Logprob",
-           "RequestOutputKind"]
+           "RequestOutputKind", "PoolingParams", "EmbeddingRequestOutput", "EmbeddingOutput"]
 
 TOP_MAX = 20                       # alternatives with a token
 LIVE = 1024                        # requests at once, if the daemon grants them
@@ -165,6 +165,30 @@ class RequestOutput:
     num_cached_tokens: typing.Optional[int] = None
     metrics: typing.Optional[dict] = None      # queued, scheduled, first, last: s of CLOCK_MONOTONIC
     lora_request: None = None
+
+
+@dataclasses.dataclass
+class PoolingParams:
+    dimensions: typing.Optional[int] = None
+    use_activation: typing.Optional[bool] = None       # of length 1; None: as the model's files say, else yes
+    truncate_prompt_tokens: typing.Optional[int] = None
+
+
+@dataclasses.dataclass
+class EmbeddingOutput:
+    embedding: list
+
+    @property
+    def hidden_size(self):
+        return len(self.embedding)
+
+
+@dataclasses.dataclass
+class EmbeddingRequestOutput:
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list
+    finished: bool = True
 
 
 class _Task:
@@ -456,8 +480,15 @@ class LLM:
 
     # -- prompts
 
-    def _prompt(self, what, params):
-        """(text or None, ids) of one of vLLM's forms of a prompt."""
+    @staticmethod
+    def _listed(prompts):
+        """One prompt of any form, or several, as a list."""
+        one = isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and
+                                                   isinstance(prompts[0], int))
+        return [prompts] if one else list(prompts)
+
+    def _prompt(self, what, params, answer=1):
+        """(text or None, ids) of one of vLLM's forms of a prompt; answer: tokens that must fit behind it."""
         text = ids = None
         if isinstance(what, str):
             text = what
@@ -470,20 +501,21 @@ class LLM:
             ids = what
         if ids is None:
             ids = self.session.encode(text, special=False) if text is not None else []
-        return text, self._fit(list(ids), params)
+        return text, self._fit(list(ids), params, answer)
 
-    def _fit(self, ids, params):
+    def _fit(self, ids, params, answer=1):
         if params.truncate_prompt_tokens is not None:
             k = params.truncate_prompt_tokens
             if k < -1 or k == 0:
                 raise ValueError(f"truncate_prompt_tokens must be -1 or at least 1, got {k}")
-            k = self.session.context - 1 if k == -1 else k
+            k = self.session.context - answer if k == -1 else k
             ids = ids[:k]                              # as the server without truncation_side
         if not ids:
             raise ValueError("The decoder prompt cannot be empty")
-        if len(ids) >= self.session.context:
+        if len(ids) + answer > self.session.context:
             raise ValueError(f"The decoder prompt (length {len(ids)}) is longer than the maximum model length of "
-                             f"{self.session.context} leaves room for: at least 1 token of an answer must fit.")
+                             f"{self.session.context} leaves room for" +
+                             (": at least 1 token of an answer must fit." if answer else "."))
         return ids
 
     def _tasks(self, text, ids, params, number):
@@ -559,10 +591,7 @@ class LLM:
 
     def generate(self, prompts, sampling_params=None, *, use_tqdm=True, priority=None):
         """A RequestOutput for each prompt, in their order."""
-        if isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and prompts and
-                                                isinstance(prompts[0], int)):
-            prompts = [prompts]
-        prompts = list(prompts)
+        prompts = self._listed(prompts)
         params = self._each(sampling_params, len(prompts))
         if priority is not None:
             params = [dataclasses.replace(p, priority=i) for p, i in zip(params, priority, strict=True)]
@@ -587,6 +616,15 @@ class LLM:
                 ids = self._fit(self.session.encode(text, special=True), p)
                 requests.append(self._tasks(text, ids, p, self._number_next()))
         return self._run(requests, use_tqdm)
+
+
+    def embed(self, prompts, *, use_tqdm=True, pooling_params=None):
+        """An EmbeddingRequestOutput for each prompt, in their order; the daemon must have --runner pooling."""
+        p = pooling_params or PoolingParams()
+        with self.session._preparing():
+            ids = [self._prompt(what, p, answer=0)[1] for what in self._listed(prompts)]
+        vectors = self.session.embed(ids, dimensions=p.dimensions or 0, unit=p.use_activation)
+        return [EmbeddingRequestOutput(str(self._number_next()), EmbeddingOutput(v), i) for v, i in zip(vectors, ids)]
 
 
 class AsyncLLM(LLM):

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "core/models/locate.h"
+#include "core/models/pooling.h"
 #include "text.h"
 
 void text_add_stop(struct sr_text *t, int32_t id)
@@ -51,6 +52,7 @@ static void compile_template(struct chat_template *c)
 int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errlen)
 {
 	struct located where = { .path = "" };
+	struct pooling pooling;
 	struct sr_text *t;
 	struct stat st;
 	int rc;
@@ -85,6 +87,10 @@ int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errle
 	compile_template(&t->chat);
 	compile_template(&t->with_tools);
 	t->info.chat_template = t->chat.source;
+	if (pooling_read(&pooling, path, where.gguf, err, errlen) == 0) {
+		t->info.pooling = pooling.kind;
+		t->info.unit = pooling.unit;
+	}
 	*out = t;
 	return 0;
 }

@@ -30,6 +30,8 @@ struct sr_text_info {
 	uint8_t vocab_hash[32];      /* as sr_model_info.vocab_hash */
 	const char *chat_template;   /* Jinja source, or NULL */
 	const char *pre;             /* name of the pre-tokenizer */
+	int32_t pooling;             /* enum sr_pool: how prompts become vectors; 0: the files do not say */
+	bool    unit;                /* then vectors have length 1 */
 };
 
 /* path: a GGUF file or a Hugging Face directory (tokenizer.json, tokenizer_config.json,

@@ -33,16 +33,28 @@ def same_bits(p, recorded, alone):
 
 
 def python_agrees(p, path, recorded, kind):
-    """The Python module, over the rings, gives the vectors of HTTP."""
+    """The Python module, over the rings, gives the vectors of HTTP, as told or as the files say; vLLM's class, too."""
     texts = [r["text"] for r in recorded] * 20
     program = ("import json, sys, slipring\n"
                "with slipring.open(sys.argv[1], model=sys.argv[2]) as s:\n"
-               "    print(json.dumps(s.embed(json.loads(sys.argv[3]), pooling=sys.argv[4])))\n")
+               "    texts = json.loads(sys.argv[3])\n"
+               "    print(json.dumps(s.embed(texts, pooling=sys.argv[4])))\n"
+               "    print(json.dumps(s.embed(texts)))\n"
+               "from slipring_vllm import LLM, PoolingParams\n"
+               "with LLM(socket=sys.argv[1], tokenizer=sys.argv[2]) as llm:\n"
+               "    outs = llm.embed(texts, use_tqdm=False)\n"
+               "    print(json.dumps([o.outputs.embedding for o in outs]))\n"
+               "    cut = llm.embed([outs[0].prompt_token_ids], pooling_params=PoolingParams(dimensions=8))[0].outputs\n"
+               "    print(json.dumps([cut.hidden_size, sum(x * x for x in cut.embedding)]))\n")
     where = os.path.join(os.path.dirname(HERE), "adapters", "python")
     r = subprocess.run([sys.executable, "-c", program, p.socket, path, json.dumps(texts), {"mean": "mean", "cls": "first"}[kind]],
                        capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=where, SLIPRING_LIB=BUILD), timeout=60)
     check(r.returncode == 0, f"slipring.py: {r.stderr[-500:]}")
-    check(json.loads(r.stdout) == vectors(p, texts), "Session.embed(): the same vectors")
+    told, by_files, vllm, cut = map(json.loads, r.stdout.splitlines())
+    check(told == vectors(p, texts), "Session.embed(): the same vectors")
+    check(by_files == told, "Session.embed(): pooled as the files say")
+    check(vllm == told, "LLM.embed(): the same vectors")
+    check(cut[0] == 8 and abs(cut[1] - 1) < 1e-5, f"LLM.embed(): eight elements, of length 1: {cut}")
 
 
 def in_a_gguf(path, recorded, kind, directory):
