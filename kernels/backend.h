@@ -58,7 +58,7 @@ struct sr_group {
 	int64_t per_block;     /* bytes of one of its blocks, as plan() says; 0 = not planned */
 };
 
-#define SR_WHOLE_MAX 512       /* tokens of a prompt that is computed whole: a slice of the CPU */
+#define SR_WHOLE_MAX 8192      /* tokens of a prompt that is computed whole */
 
 /* Ceilings, fixed at open: knobs move below them, and nothing is allocated later.  A back end
  * keeps one slot and one block more, for the padding rows of captured graphs.  Core uses ids

@@ -49,7 +49,8 @@ struct toucher {
 
 int32_t slice_tokens(const struct sr_backend *b)
 {
-	int32_t n = b->lim.tokens < SLICE ? b->lim.tokens : SLICE;
+	int32_t whole = b->lim.whole ? b->lim.seq_blocks * b->lim.block_tokens : 0, most = whole > SLICE ? whole : SLICE;
+	int32_t n = b->lim.tokens < most ? b->lim.tokens : most;
 
 	return (n + KERN_TILE - 1) / KERN_TILE * KERN_TILE;
 }
@@ -122,6 +123,17 @@ static void lay_parts(struct sr_backend *b, struct cutter *c)
 	b->parts = cut(c, (size_t)b->max_split, part);
 }
 
+static void lay_slice(struct slice *s, struct cutter *c, size_t T)
+{
+	s->token = cut(c, T, sizeof(*s->token));
+	s->item = cut(c, T, sizeof(*s->item));
+	s->store = cut(c, T, sizeof(*s->store));
+	s->run = cut(c, T, sizeof(*s->run));
+	s->pick = cut(c, 2 * T, sizeof(*s->pick));
+	s->pool = cut(c, T, sizeof(*s->pool));
+	s->last = cut(c, T, sizeof(*s->last));
+}
+
 /* Activations and logits.  Called twice: to count, and with base after weights are counted. */
 static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 {
@@ -147,7 +159,7 @@ static size_t lay_scratch(struct sr_backend *b, uint8_t *base)
 		b->angle[i] = like < i ? b->angle[like] : cut(&c, rows * dims, sizeof(float));
 	}
 	lay_parts(b, &c);
-	b->slice = cut(&c, 1, sizeof(*b->slice));
+	lay_slice(b->slice, &c, rows);
 	for (int i = 0; i < b->n_threads; i++)
 		lay_thread(b, &b->dev[i], &c);
 	return c.at;
@@ -241,7 +253,6 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, co
 		return -ENOTSUP;
 	if (lim->world > 1 && lim->whole)
 		return refuse(-ENOTSUP, err, errlen, "an encoder runs as one rank");
-	_Static_assert(SR_WHOLE_MAX <= SLICE, "a whole prompt fits a slice");
 	if (lim->whole && lim->seq_blocks * lim->block_tokens > SR_WHOLE_MAX)
 		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens on the CPU: --max-model-len "
 			"%d", SR_WHOLE_MAX, SR_WHOLE_MAX);

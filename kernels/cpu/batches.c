@@ -148,15 +148,18 @@ static void settle_guesses(struct sr_backend *b)
 static bool next_slice(struct sr_backend *b, struct row_cursor *c)
 {
 	struct slice *s = b->slice;
-	int32_t cap = slice_tokens(b);
+	int32_t room = slice_tokens(b), cap = room < SLICE ? room : SLICE;
 
 	s->n_tokens = s->n_items = s->n_stores = s->n_picks = s->n_pools = s->n_runs = 0;
 	s->guided = false;
 	s->single = true;
 	while (c->row < b->batch.n_rows && s->n_tokens < cap) {
 		const struct sr_row *r = &b->batch.row[c->row];
-		int32_t left = r->n - c->done, n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
+		int32_t left = r->n - c->done, n;
 
+		if (b->lim.whole && s->n_tokens == 0 && left > cap) /* a long prompt has a slice for itself */
+			cap = left < room ? left : room;
+		n = left < cap - s->n_tokens ? left : cap - s->n_tokens;
 		assert(batch_row_ok(&b->batch, &b->lim, r));
 		if (r->n_draft && !c->done)
 			sample_guesses(&b->slot[r->slot], guesses_of(b, r), r->n_draft);

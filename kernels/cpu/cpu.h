@@ -37,7 +37,7 @@
 #include "sample.h"
 #include "team.h"
 
-#define SLICE  512               /* most tokens of one pass through the layers */
+#define SLICE  512               /* most tokens of one pass through the layers, but for longer whole prompts */
 #define SOLO   KERN_TILE         /* most rows that every thread computes for itself */
 #define QUERIES 16               /* most queries of one attention item */
 #define PARTS  6                 /* most tensors stacked into one weight */
@@ -98,14 +98,15 @@ struct slice {
 	int32_t n_runs;              /* 0 if no layer has a state */
 	bool    guided;              /* a pick has a mask */
 	bool    single;              /* one token of each sequence: no thread reads what another stores */
-	struct batch_token token[SLICE];
-	struct token_run item[SLICE];  /* of attention, cheap ones first */
-	struct token_run store[SLICE]; /* tokens of one KV block; one thread stores them all, because
+	/* Each has room for slice_tokens(), pick for twice as many. */
+	struct batch_token *token;
+	struct token_run *item;      /* of attention, cheap ones first */
+	struct token_run *store;     /* tokens of one KV block; one thread stores them all, because
 	                                they share words there */
-	struct state_run run[SLICE];
-	struct batch_pick pick[2 * SLICE]; /* of tokens of this slice */
-	struct batch_pool pool[SLICE];
-	int32_t last[SLICE];         /* with limits.whole: the last position of each token's prompt */
+	struct state_run *run;
+	struct batch_pick *pick;     /* of tokens of this slice */
+	struct batch_pool *pool;
+	int32_t *last;               /* with limits.whole: the last position of each token's prompt */
 };
 
 struct row_run;
@@ -183,7 +184,7 @@ struct sr_backend {
 	float   *chosen_weight;      /* likewise */
 	float   *angle[SR_KINDS];    /* [SLICE][dims] cos, sin; kinds that rotate alike share them */
 	float   *freq[SR_KINDS];     /* [dims / 2], likewise */
-	struct slice *slice;
+	struct slice slice[1];
 	float   *parts;              /* of attention by spans: [max_split][n_spans][n_heads][kern_part(head_dim)] */
 	int32_t  max_split, n_spans; /* most items cut by spans; spans of the longest sequence */
 	unsigned made_forms;         /* bit per form that some weight multiplies with */

@@ -93,6 +93,25 @@ def one(folder, name, kind):
     return path
 
 
+def long_prompt(folder, name):
+    """A prompt that is longer than a slice, alone and beside others."""
+    with open(encoder.recorded(name + "-long")) as f:
+        recorded, = json.load(f)
+    path = os.path.join(folder, name + "long")
+    encoder.lengthen(name)
+    encoder.write(name, path, "mean")
+    with Programs() as p:
+        p.serve("--model", path)
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
+        n = len(post(p, "/tokenize", {"prompt": encoder.LONG})["tokens"])
+        check(n == recorded["ids"] and n > 1024, f"{name}: {n} tokens, not {recorded['ids']}")
+        recorded["text"] = encoder.LONG
+        alone = agrees(p, [recorded], "mean")
+        short = vectors(p, encoder.TEXTS[:3])
+        check(vectors(p, [encoder.TEXTS[0], encoder.LONG, *encoder.TEXTS[1:3]]) == [short[0], *alone, *short[1:]],
+              f"{name}: the same bits beside short ones")
+
+
 def refused(folder, setting, value, say):
     """A setting that would change what is computed, of ModernBERT."""
     path = tempfile.mkdtemp(dir=folder)
@@ -138,6 +157,8 @@ def main():
             with open(encoder.recorded(name)) as f:
                 agrees(p, json.load(f), "cls")
         pooler_config(path, name)
+        for long in ("modernbert", "nomic"):
+            long_prompt(folder, long)
         refused(folder, "norm_bias", True, "norm_bias is true")
         refused(folder, "layer_types", ["full_attention"] * 2, "layer_types names 2 layers, of 3")
         refused(folder, "hidden_activation", "relu", "hidden_activation relu is not supported")

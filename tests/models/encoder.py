@@ -21,6 +21,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *("##" + c for 
 VOCAB = list(dict.fromkeys(VOCAB))
 TEXTS = ["the cat sat on the mat.", "Embeddings!", "a", "Caf\u00e9 R\u00e9sum\u00e9, \u6771\u4eac \U0001f642?",
          "THE CAT'S  mat\n\t- 42", "un\u200bseen\u00a0words " + "x" * 101, "the cat sat on the mat " * 6]
+LONG = " ".join(f"the cat {i} sat on the mat {i * 7919 % 1000}," for i in range(150))   # more than a slice of the CPU has
 SHAPE = {"hidden_size": D, "intermediate_size": F, "max_position_embeddings": POSITIONS, "num_attention_heads": 4,
          "num_hidden_layers": LAYERS, "vocab_size": len(VOCAB)}
 CONFIGS = {}                           # nomic's in the words of nomic's own code
@@ -183,6 +184,11 @@ def write_gguf(kind, where, mode, w):
     to_gguf.write_file(os.path.join(where, "model.gguf"), gguf_keys(kind, mode), some)
 
 
+def lengthen(kind):
+    """From here on the model takes prompts of this many tokens."""
+    CONFIGS[kind] |= {k: 4096 for k in ("max_position_embeddings", "n_positions", "max_trained_positions") if k in CONFIGS[kind]}
+
+
 def write(kind, where, mode="mean"):
     """The directory as sentence-transformers saves it."""
     os.makedirs(os.path.join(where, "1_Pooling"))
@@ -205,7 +211,7 @@ def recorded(kind):
     return os.path.join(HERE, "recorded", kind + ".vectors")
 
 
-def record(kind):
+def record(kind, long=False):
     """For each text: its ids, and the first 16 elements of the mean and of the first token's vector, of length 1."""
     import tempfile
 
@@ -213,24 +219,26 @@ def record(kind):
     import torch
     import transformers
     where = os.path.join(tempfile.mkdtemp(), kind)
+    if long:
+        lengthen(kind)
     write(kind, where)
     if kind == "nomic":                    # transformers reads its own names alone; Slipring reads both
         native = {**SHAPE, "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "hidden_act": "silu",
-                  "layer_norm_eps": 1e-12, "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}}
+                  "layer_norm_eps": 1e-12, "max_position_embeddings": 4096 if long else POSITIONS, "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}}
         with open(os.path.join(where, "config.json"), "w") as f:
             json.dump(native, f)
     ids_of = tokenizers.Tokenizer.from_file(os.path.join(where, "tokenizer.json"))
     model = transformers.AutoModel.from_pretrained(where, attn_implementation="eager").float().eval()
     out = []
-    for text in TEXTS:
+    for text in [LONG] if long else TEXTS:
         ids = ids_of.encode(text).ids
-        if len(ids) > POSITIONS:
+        if len(ids) > POSITIONS and not long:
             continue
         with torch.no_grad():
             h = model(torch.tensor([ids])).last_hidden_state[0]
         unit = [(v / v.norm()).tolist()[:16] for v in (h.mean(0), h[0])]
-        out.append({"text": text, "ids": ids, "mean": unit[0], "cls": unit[1]})
-    with open(recorded(kind), "w") as f:
+        out.append({"text": "LONG" if long else text, "ids": len(ids) if long else ids, "mean": unit[0], "cls": unit[1]})
+    with open(recorded(kind + "-long" * long), "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(o) for o in out) + "\n]\n")
 
 
@@ -238,5 +246,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "--record":
         for name in KINDS:
             record(name)
+        record("modernbert", long=True)
+        record("nomic", long=True)
     else:
         write(*sys.argv[1:3])
