@@ -10,7 +10,9 @@
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
-#	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost
+#	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost.
+#	                1,000 harmed moments; ranks of the CUDA emulation.  15 minutes at most
+#	make numa-vm    placement on a machine with two nodes, emulated by QEMU; KERNEL=IMAGE or Debian's
 #	make dynamo-test    two daemons behind NVIDIA Dynamo: killed, drained; nothing is lost
 #	make kubernetes-test    docs/examples/kubernetes against the published schemas
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
@@ -509,11 +511,16 @@ tsan:
 	$(MAKE) BUILD=build/tsan SAN=thread CFLAGS="-O1 -g -Wno-tsan" $(THREADED:%=build/tsan/tests/%)
 	@for t in $(THREADED); do echo "== $$t"; timeout 300 build/tsan/tests/$$t || exit 1; done
 
-ranks: all
-	tests/e2e/e2e_ranks.py $(BUILD) default
-	tests/e2e/e2e_ranks.py $(BUILD) cuda
-	SLIPRING_MOMENTS=1000 $(BUILD)/tests/test_ranks
-	SLIPRING_ALL=1 $(BUILD)/tests/test_cuda_ranks
+ranks: all $(BUILD)/tests/test_ranks $(BUILD)/tests/test_cuda_ranks $(BUILD)/emu/slipring-cuda.so
+	timeout 200 tests/e2e/e2e_ranks.py $(BUILD) default
+	timeout 100 tests/e2e/e2e_ranks.py $(BUILD) cuda
+	SLIPRING_MOMENTS=1000 timeout 300 $(BUILD)/tests/test_ranks
+	SLIPRING_ALL=1 timeout 300 $(BUILD)/tests/test_cuda_ranks
+
+# Where the kernel puts threads, weights and keys on a machine with two nodes, which QEMU emulates.
+.PHONY: numa-vm
+numa-vm: all
+	tests/e2e/numa_vm.py $(BUILD) $(KERNEL)
 
 overload: all
 	tests/e2e/overload.py $(BUILD) $(OVERLOAD_S)

@@ -213,6 +213,8 @@ static void test_any_moment(void **state)
 		int fault = i % FAULTS, world = 1 + i / FAULTS % 3, rank = i % world, at = i * 7 % 45;
 		const char *words;
 
+		if (given && i && i % 100 == 0)
+			fprintf(stderr, "%d of %d moments\n", i, moments);
 		hang_ms = fault == STOP ? 200 : 2000;
 		start(world);
 		ask_all();
