@@ -1,6 +1,8 @@
 /* ngram.c - see ngram.h. */
 #include "ngram.h"
 
+#define WORK 8               /* comparisons for each id: more only a text needs that is made to be slow */
+
 /* How many ids before a and b agree. */
 static int32_t agreeing(const int32_t *a, const int32_t *b, int32_t most)
 {
@@ -14,13 +16,15 @@ static int32_t agreeing(const int32_t *a, const int32_t *b, int32_t most)
 int32_t ngram_find(const int32_t *ids, int32_t n, int32_t least, int32_t most, int32_t *length)
 {
 	int32_t best = least - 1, at = -1;
+	int64_t work = (int64_t)WORK * n;
 
-	for (int32_t p = n - 1; p >= least && best < most; p--) {
+	for (int32_t p = n - 1; p >= least && best < most && work > 0; p--) {
 		int32_t same;
 
 		if (ids[p - 1] != ids[n - 1])
 			continue;
 		same = agreeing(ids + p, ids + n, p < most ? p : most);
+		work -= same;
 		if (same > best) {
 			best = same;
 			at = p;

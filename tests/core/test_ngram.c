@@ -69,9 +69,30 @@ static void test_all(void **state)
 			}
 }
 
+/* A text made to be slow: 31 equal ids and another one, over and over.  Where all 32 agree is its beginning, which
+ * would take 15 comparisons an id to reach. */
+static void test_bounded(void **state)
+{
+	enum { LONG = 1 << 14 };
+	static int32_t ids[LONG];
+	int32_t length;
+
+	(void)state;
+	for (int32_t i = 0; i < LONG; i++)
+		ids[i] = i % 32 ? 1 : 2 + i;
+	ids[0] = ids[LONG - 32];
+	assert_int_equal(ngram_find(ids, LONG, 2, 32, &length), LONG - 32);
+	assert_int_equal(length, 31);
+	for (int32_t i = 64; i < LONG - 32; i++)
+		ids[i] = 2 + i;                    /* now nothing is slow */
+	assert_int_equal(ngram_find(ids, LONG, 2, 32, &length), 32);
+	assert_int_equal(length, 32);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_all) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_all),
+					    cmocka_unit_test(test_bounded) };
 
 	return cmocka_run_group_tests_name("ngram", tests, NULL, NULL);
 }
