@@ -418,6 +418,25 @@ static void test_guided(void **state)
 	device.masks = NULL;
 }
 
+/* What --speculative-config takes, and models of which nothing is guessed. */
+static void test_guesses(void **state)
+{
+	static const char line[] = "--speculative-config {\"method\":\"ngram\",\"num_speculative_tokens\":5}";
+	const struct sr_model before = model->m;
+
+	(void)state;
+	set_device("cpu", 16 * GB, 15 * GB);
+	good("");
+	assert_int_equal(plan.limits.drafts, 0);
+	good(line);
+	assert_true(plan.limits.drafts >= 5 && plan.limits.drafts % 5 == 0);
+	assert_non_null(strstr(plan.text, "by 5 to 5 words that stand there once more (--speculative-config)"));
+	model->m.delta = (struct sr_delta){ .k_heads = 2, .v_heads = 2, .k_dim = 16, .v_dim = 16, .conv = 4 };
+	assert_int_equal(make(line), -ENOTSUP);
+	assert_non_null(strstr(err, "--speculative-config: LlamaForCausalLM has layers with a state for each sequence"));
+	model->m = before;
+}
+
 /* One of two layers looks back 128 tokens: two groups of one layer. */
 static void test_groups(void **state)
 {
@@ -474,7 +493,7 @@ int main(void)
 		cmocka_unit_test(test_cpu), cmocka_unit_test(test_gpu), cmocka_unit_test(test_of_the_model), cmocka_unit_test(test_tier),
 		cmocka_unit_test(test_batching), cmocka_unit_test(test_ceilings), cmocka_unit_test(test_guided),
 		cmocka_unit_test(test_bad), cmocka_unit_test(test_quantization), cmocka_unit_test(test_named_length_fits),
-		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_guesses), cmocka_unit_test(test_groups),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
