@@ -165,6 +165,11 @@ with tempfile.TemporaryDirectory(prefix="slipring-ranks-") as folder:
         same(ask_all(p), want, f"{RANKS} ranks")
         harmed(p, want)
         given_up(p)
+    with started(model, "--tensor-parallel-size", RANKS, "--speculative-config", '{"method":"ngram",'
+                 '"num_speculative_tokens":4,"prompt_lookup_min":1,"prompt_lookup_max":4}') as p:
+        p.ask("POST", "/v1/completions", request(0))
+        check(re.search(r"spec_decode_num_drafts_total\S* [1-9]", p.ask("GET", "/metrics")[-1]), "ranks compute guesses")
+        same(ask_all(p), want, f"{RANKS} ranks with guesses")
     with started(model, "--rank-process") as p:
         pid = ranks(p)
         check(set(pid) == {0}, "one rank is a process, too")
