@@ -1,7 +1,7 @@
 /* attend_spans.h - walks the spans of a tile and joins them, in one order for every instruction set.
  *
  * Included once by each avx*_attend.c, after its struct attend_tile and what works on it in its own vectors:
- * begin_row(), begin_span(), scores(), weigh(), values(), end_span(), end_row().  Any thread, no state.
+ * begin_row(), begin_span(), scores(), weigh(), values(), end_span(), total_of().  Any thread, no state.
  */
 #ifndef KERNELS_CPU_ATTEND_SPANS_H
 #define KERNELS_CPU_ATTEND_SPANS_H
@@ -46,6 +46,20 @@ static __attribute__((noinline)) void walk_bf16(int32_t rows, struct attend_tile
 static __attribute__((noinline)) void walk_i8(int32_t rows, struct attend_tile *t, int32_t from, int32_t to)
 {
 	FOR_ROWS(rows, walk, SR_KV_I8, t, from, to)
+}
+
+/* Row r's result, of all spans.  joined: they were joined in t->older. */
+static void end_row(const struct attend_tile *t, int r, bool joined)
+{
+	const size_t E = (size_t)t->width, part = kern_part(t->width);
+	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
+	const float max = joined ? t->older[(size_t)r * part] : t->max[r];
+	const float total = joined ? t->older[(size_t)r * part + 1] : total_of(t, r);
+	const float by = kern_share(max, total, t->sink[r]);
+	float *restrict out = t->out[r];
+
+	for (size_t e = 0; e < E; e++)
+		out[e] = by * sum[e];
 }
 
 /* All spans of a tile's rows, one after the other. */

@@ -309,16 +309,9 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
 }
 
-static void end_row(struct attend_tile *t, int r, bool joined)
+static float total_of(const struct attend_tile *t, int r)
 {
-	size_t E = (size_t)t->width, part = kern_part(t->width);
-	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
-	float max = joined ? t->older[(size_t)r * part] : t->max[r];
-	float total = joined ? t->older[(size_t)r * part + 1] : sum256(t->total[r]);
-	__m256 by = _mm256_set1_ps(kern_share(max, total, t->sink[r]));
-
-	for (size_t e = 0; e < E; e += 8)
-		_mm256_storeu_ps(t->out[r] + e, _mm256_mul_ps(by, _mm256_loadu_ps(sum + e)));
+	return sum256(t->total[r]);
 }
 
 #include "attend_spans.h"

@@ -294,16 +294,9 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 		t->q_scale[r] = query_i16(q, a->head_dim, to);
 }
 
-static void end_row(struct attend_tile *t, int r, bool joined)
+static float total_of(const struct attend_tile *t, int r)
 {
-	size_t E = (size_t)t->width, part = kern_part(t->width);
-	const float *sum = joined ? t->older + (size_t)r * part + 16 : t->sum + (size_t)r * E;
-	float max = joined ? t->older[(size_t)r * part] : t->max[r];
-	float total = joined ? t->older[(size_t)r * part + 1] : _mm512_reduce_add_ps(t->total[r]);
-	__m512 by = _mm512_set1_ps(kern_share(max, total, t->sink[r]));
-
-	for (size_t e = 0; e < E; e += 16)
-		_mm512_storeu_ps(t->out[r] + e, _mm512_mul_ps(by, _mm512_loadu_ps(sum + e)));
+	return _mm512_reduce_add_ps(t->total[r]);
 }
 
 #include "attend_spans.h"
