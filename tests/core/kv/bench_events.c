@@ -1,7 +1,8 @@
 /* LINK: @kv core/events.c -lxxhash */
 /* bench_events.c - what a published name costs: alone, shown to the adapter (prefix.h), and told (events.h).
  * 128 sequences fill a block in each step, as in a batch that decodes; the pool is twice as large.  The median of
- * rounds that take turns. */
+ * rounds that take turns.  "touched" is the least that a page can cost: its line is prefetched and stored to, and
+ * nobody looks what is there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #define BLOCKS 64               /* of a sequence */
 #define ROUNDS 201
 
-enum how { ALONE, SHOWN, BOTH, TOLD, N_HOW };
+enum how { ALONE, TOUCHED, SHOWN, BOTH, TOLD, N_HOW };
 
 struct sequence {
 	struct kv_chunk chunk[BLOCKS * B / KV_CHUNK + 1];
@@ -27,6 +28,7 @@ struct sequence {
 
 static struct kv *kv[N_HOW];
 static struct sequence seq[SEQS];
+static struct prefix_page *touched;    /* as large as one that is shown */
 
 static void make(enum how how)
 {
@@ -36,10 +38,25 @@ static void make(enum how how)
 
 	if ((how == SHOWN || how == BOTH) && prefix_create(&c.shown, &fd, c.n_blocks, &secret) < 0)
 		exit(1);
+	if (how == TOUCHED && prefix_create(&touched, &fd, c.n_blocks, &secret) < 0)
+		exit(1);
 	if ((how == TOLD || how == BOTH) && events_create(&c.events, &fd, c.n_blocks, 0, B) < 0)
 		exit(1);
 	if (kv_create(&kv[how], &c) < 0)
 		exit(1);
+}
+
+static uint64_t *place(int s)
+{
+	return &prefix_bucket(touched, seq[s].t.key[0], 0)[seq[s].t.key[0] >> 29 & (PREFIX_PLACES - 1)];
+}
+
+static void touch(void)
+{
+	for (int s = 0; s < SEQS; s++)
+		__builtin_prefetch(place(s), 1);
+	for (int s = 0; s < SEQS; s++)
+		__atomic_store_n(place(s), seq[s].t.key[0], __ATOMIC_RELAXED);
 }
 
 /* ns a name: all sequences grow and publish block by block, with new ids each round. */
@@ -68,6 +85,8 @@ static double round_of(enum how how, int32_t base)
 		kv_launched(kv[how]);
 		began = sr_now();
 		kv_publish_many(kv[how], t, n, SEQS);
+		if (how == TOUCHED)
+			touch();
 		ns += sr_now() - began;
 	}
 	for (int s = 0; s < SEQS; s++)
@@ -84,7 +103,7 @@ static int by_size(const void *a, const void *b)
 
 int main(void)
 {
-	static const char *const name[] = { "alone", "shown", "shown and told", "told" };
+	static const char *const name[] = { "alone", "touched", "shown", "shown and told", "told" };
 	static double ns[N_HOW][ROUNDS];
 
 	for (int h = 0; h < N_HOW; h++)
