@@ -41,7 +41,7 @@ FIRST, LOGPROB = 0.75, 0.15      # of the first tokens, so many agree; those by 
 
 def bounds_of(j):
     mark = {"ratio": "", "value": " " + j["unit"], "frac": " of limit"}
-    return " / ".join(f"{j[b]:g}{mark[j[b + '_of']]}" for b in ("floor", "goal"))
+    return " / ".join(f"{j[b]:g}{mark[j[b + '_of']]}" for b in ("floor", "goal") if j[b] is not None)
 
 
 class Row:
@@ -105,10 +105,10 @@ class Row:
         if self.judged() is not False and self.meets(self.goal, self.goal_of):
             verdict = "goal"
         bounds = "" if self.floor is None else bounds_of(j)
-        return f"{self.id:27} {j['med']:9.4g} {self.unit:5} {peer}  {ratio}  {limit}  {bounds:16} {verdict}"
+        return f"{self.id:35} {j['med']:9.4g} {self.unit:5} {peer}  {ratio}  {limit}  {bounds:16} {verdict}"
 
 
-HEAD = (f"{'':27} {'ours':>9} {'':5} {'peer':>9}  {'ratio min':>9}  med   max {'limit':>9} of it  "
+HEAD = (f"{'':35} {'ours':>9} {'':5} {'peer':>9}  {'ratio min':>9}  med   max {'limit':>9} of it  "
         "floor / goal")
 
 
@@ -170,11 +170,16 @@ SHAPED = {   # random weights in the shape of Llama 3.2 and of Qwen 3 MoE (shape
     "1b-q4_0": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0), "decode-16": (3.0, 4.0)},
     "1b-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0), "decode-16": (3.0, 4.0)},
     "1b-q8_0": {"decode-1": (1.15, 1.4), "prefill-512": (2.2, 3.0)},
-    "1b-bf16": {"decode-1": (1.15, 1.4)},
+    "1b-bf16": {"decode-1": (1.15, 1.4), "prefill-512": (None, None)},
     "3b-q4_k": {"decode-1": (1.15, 1.4)},
     "e32-mxfp4": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},   # experts: 4 of 32
     "e64-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},    # 8 of 64
 }
+FOREIGN_ROWS = {   # beside one busy process, at most so many times as slow
+    "q4_1": {"decode-1": (3.0, 2.2)},
+    "1b-q4_k": {"decode-1": (1.5, None), "prefill-512": (2.2, None)},
+}
+FOREIGN_WORK = {("q4_1", "decode-1"): "decode 1 60 400"}   # longer than WORK says
 AWQ = {"prefill-512": (1.2, 1.7), "decode-1": (1.8, 2.6), "decode-16": (1.3, 2.0)}
 
 
@@ -228,11 +233,15 @@ def bench_awq(rows):
     stop(other.p)
 
 
-def bench_foreign(rows):
-    """Decode alone, and with a process that computes all the time: how much slower.  With n cores, of which
+def bench_foreign(kind, rows):
+    """Work alone, and with a process that computes all the time: how much slower.  With n cores, of which
     the other takes half of one, there would be n / (n - 1/2)."""
-    ours, busy = Ours(BUILD, MODEL), start([sys.executable, "-c", "while True: pass"])
+    if not rows:
+        return
+    model = model_of(BUILD, kind.upper())
+    ours, busy = Ours(BUILD, model), start([sys.executable, "-c", "while True: pass"])
     tell(busy, signal.SIGSTOP)
+    warm(ours, rows)
     for _ in range(ARGS.pairs):
         def slower(measure):
             quiet = measure()
@@ -240,43 +249,49 @@ def bench_foreign(rows):
             beside = measure()
             tell(busy, signal.SIGSTOP)
             return quiet / beside
-        rows[0].add(slower(lambda: ours.ask("decode 1 60 400")[0]),
-                    slower(lambda: llama_bench(MODEL, 0, 128)) if LLAMA else None, THREADS / (THREADS - 0.5))
+        for work, row in rows:
+            row.add(slower(lambda w=work: ours.ask(FOREIGN_WORK.get((kind, w), WORK[w][0]))[0]),
+                    slower(lambda w=work: WORK[w][1](model)) if LLAMA else None, THREADS / (THREADS - 0.5))
     stop(busy)
     stop(ours.p)
 
 
 # ---- servers -----------------------------------------------------------------------------------------
 
-HTTP = ((1, 4, 2, 3), (4, 8, 2.5, 4), (16, 32, 2, 3))     # clients, prompts, floor and goal of the output
+HTTP = {   # of a file: clients, prompts, floor and goal of the output
+    "q4_1": ((1, 4, 2, 3), (4, 8, 2.5, 4), (16, 32, 2, 3)),
+    "1b-q4_k": ((1, 2, 1.1, 1.4), (4, 8, 2.0, 3.0), (16, 16, 2.5, 3.5)),
+}
 
 
-def http_rows():
-    for clients, n, floor, goal in HTTP:
-        pair = (Row(f"http-{clients}-output", "tok/s", floor, goal),
-                Row(f"http-{clients}-first-token", "ms", 0.6, 0.35, more=False))
+def http_rows(kind):
+    name = "http" if kind == "q4_1" else f"http-{kind}"
+    for clients, n, floor, goal in HTTP[kind]:
+        pair = (Row(f"{name}-{clients}-output", "tok/s", floor, goal),
+                Row(f"{name}-{clients}-first-token", "ms", 0.6, 0.35, more=False))
         if any(map(wanted, pair)):
             yield clients, n, pair
 
 
-def http_limits(clients):
+def http_limits(model, clients):
     """All prompts, then all answers, at the limits of prefill and decode; when all clients ask at once, half
     of the prompts come before the one in the middle."""
-    ours = Ours(BUILD, MODEL)
+    ours = Ours(BUILD, model)
     prompt = 128 / ours.ask("prefill 128")[1]
     step = clients / ours.ask(f"decode {clients} 160 4")[1]
     stop(ours.p)
     return 64 * clients / (clients * prompt + 64 * step), 1e3 * prompt * (clients + 1) / 2
 
 
-def bench_http(todo):
-    limits = {clients: http_limits(clients) for clients, _, _ in todo}
+def bench_http(kind, todo):
+    model = model_of(BUILD, kind.upper())
+    limits = {clients: http_limits(model, clients) for clients, _, _ in todo}
     with tempfile.TemporaryDirectory() as folder:
-        servers = Servers(BUILD, folder)
+        servers = Servers(BUILD, folder, model)
         try:
             ours = servers.first_tokens("ours", prompts())
             for name in servers.url:
-                if name != "ours":
+                if name != "ours" and model == MODEL:  # answers of random weights say nothing
                     compare(f"HTTP with {name}", ours, servers.first_tokens(name, prompts()))
             hits = servers.prefix_hits()           # of the prompts just compared, alike at their beginnings
             for name in servers.url:
@@ -323,13 +338,16 @@ def parts():
         yield lambda k=kind, r=rows: bench_type(k, r), [r for _, r in rows]
     awq = some([(w, Row(f"awq-{w}", "tok/s", *b)) for w, b in AWQ.items()])
     yield lambda: bench_awq(awq), [r for _, r in awq]
-    foreign = [r for r in [Row("foreign-decode-1-slower", "x", 3.0, 2.2, False, "value")] if wanted(r)]
-    yield lambda: bench_foreign(foreign), foreign
+    for kind, bounds in FOREIGN_ROWS.items():
+        rows = some([(w, Row(f"foreign-{w}-{'' if kind == 'q4_1' else kind + '-'}slower", "x", *b, False, "value"))
+                     for w, b in bounds.items()])
+        yield lambda k=kind, r=rows: bench_foreign(k, r), [r for _, r in rows]
     begin = [r for r in (Row("start-cached", "s", 0.5, 0.3, more=False, goal_of="value"),
                          Row("start-cold", "s", 0.5, 0.9, more=False, goal_of="frac")) if wanted(r)]
     yield lambda: bench_start(begin), begin
-    http = list(http_rows())
-    yield lambda: bench_http(http), [r for _, _, pair in http for r in pair]
+    for kind in HTTP:
+        http = list(http_rows(kind))
+        yield lambda k=kind, h=http: bench_http(k, h), [r for _, _, pair in http for r in pair]
 
 
 def environment():
@@ -352,7 +370,7 @@ def report(rows, missing, foreign, differ):
     for r in rows:
         print(r.line())
     for ident, why in missing:
-        print(f"{ident:27} not measured: {why}")
+        print(f"{ident:35} not measured: {why}")
     unjudged = sum(r.floor is not None and r.judged() is None for r in rows)
     if unjudged:
         print(f"{unjudged} floors were not judged: no peer")

@@ -280,18 +280,18 @@ def seconds_to(args, env, url=None, word=None):
 
 
 class Servers:
-    """Ours and the peers', each ready; who is not asked stands still (SIGSTOP)."""
-    def __init__(self, build, folder):
+    """Ours and the peers', each ready; who is not asked stands still (SIGSTOP).  vLLM has one model only."""
+    def __init__(self, build, folder, model=MODEL):
         self.build, self.folder, self.url, self.group = build, folder, {}, {}
         sock, port = os.path.join(folder, "s.sock"), free_port()
         env = dict(os.environ, SLIPRING_RUN_DIR=folder)
         same = ["--socket", sock, "--instance", "bench", "--served-model-name", "m"]
-        self.add("ours", [[os.path.join(build, "slipringd"), MODEL, *same],
-                          [os.path.join(build, "slipring-http"), "--port", str(port), *same]], env, port, 30)
+        self.add("ours", [[os.path.join(build, "slipringd"), model, *same],
+                          [os.path.join(build, "slipring-http"), "--port", str(port), *same]], env, port, 60)
         if LLAMA:
             port = free_port()
-            self.add("llama", [llama_server(port) + ["--alias", "m"]], peer_env(), port, 60)
-        if VLLM and VLLM_MODEL:
+            self.add("llama", [llama_server(port, model) + ["--alias", "m"]], peer_env(), port, 60)
+        if VLLM and VLLM_MODEL and model == MODEL:
             port = free_port()
             self.add("vllm", [[VLLM, "serve", VLLM_MODEL, "--served-model-name", "m", "--dtype", "bfloat16",
                                "--max-model-len", "4096", "--port", str(port)]],
