@@ -8,7 +8,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, cuda-mutants, bench-host, bench-ring    what docs/proof.md is about
 #	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost.
 #	                1,000 harmed moments; ranks of the CUDA emulation.  15 minutes at most
@@ -608,6 +608,19 @@ coverage:
 N ?= $(if $(ROOM),10,60)
 mutants:
 	tests/mutants.py $(BUILD) $(or $(FILE),$(ROOM)) --first $(FIRST) --count $(N) $(if $(SAN),--san)
+
+# Mistakes in CUDA kernels and in ranks, listed in tests/cuda/mistakes*.txt: do the emulation's tests notice?  Half an hour.
+# MUTANTS="--left": only those that were not found; "--only WORDS"; "--quick": only the tests that the list names.
+.PHONY: cuda-mutants cuda-paths
+cuda-mutants:
+	tests/cuda/mistakes.py --check
+	tests/cuda/mistakes.py $(BUILD) $(MUTANTS)
+
+# The table of paths in docs/cuda.md: what it names is there, and passes with every kind of weights.
+PATH_TESTS := test_cuda $(addprefix test_cuda_,experts packed graph guesses masks ranks)
+cuda-paths: $(PATH_TESTS:%=$(BUILD)/tests/%)
+	tests/cuda/paths.py docs/cuda.md
+	@for t in $(PATH_TESTS); do echo "== $$t"; SLIPRING_ALL=1 timeout 600 $(BUILD)/tests/$$t || exit 1; done
 
 # What each test is linked with, for tests/mutants.py.
 .PHONY: linked

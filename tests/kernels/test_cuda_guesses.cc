@@ -9,6 +9,7 @@ extern "C" {
 #include <cmocka.h>
 }
 #include "kernels/cuda/backend.cu"
+#include "tests/cuda/held.h"
 #include "tests/cuda/real.h"
 #include "tests/cuda/truth.h"
 
@@ -17,10 +18,8 @@ extern "C" {
 #define BESIDE  61
 #include "tests/rig/guessed_rows.h"
 
-static void test_guesses(void **)
+static void guess_as(const struct held_kind &kind)
 {
-	for (int32_t i = 0; i < 600; i++)
-		text[i] = i * i % 97 % 50;
 	for (int logit_rows : { 40, 3 }) {     /* 3: the draws of a row lie in several slices */
 		struct sr_model shape = tiny_shape();
 		struct sr_limits lim = drive_limits();
@@ -28,7 +27,7 @@ static void test_guesses(void **)
 		struct drive d;
 
 		shape.n_vocab = 200;
-		t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 11);
+		t = held_model(kind, shape, TINY_UNTIED, 11);
 		lim.worked = 0;
 		lim.drafts = MOST;
 		lim.deterministic = 1;
@@ -52,6 +51,14 @@ static void test_guesses(void **)
 	}
 	emu_reversed = false;
 	assert_int_equal(emu_allocations, 0);
+}
+
+static void test_guesses(void **)
+{
+	for (int32_t i = 0; i < 600; i++)
+		text[i] = i * i % 97 % 50;
+	for (int k = 0; k < held_count(); k++)
+		guess_as(held_kinds[k]);
 }
 
 int main(void)

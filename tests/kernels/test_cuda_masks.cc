@@ -11,6 +11,7 @@ extern "C" {
 
 #include "kernels/cuda/backend.cu"
 #include "tests/cuda/real.h"
+#include "tests/cuda/held.h"
 #include "tests/cuda/truth.h"
 #include "tests/rig/guided_rows.h"
 
@@ -19,12 +20,12 @@ struct gpu_drive {
 	struct tiny *t;
 };
 
-static void open_gpu(struct gpu_drive *g, int32_t logit_rows, bool eager)
+static void open_gpu(struct gpu_drive *g, int32_t logit_rows, bool eager, const struct held_kind &kind = held_kinds[0])
 {
 	struct sr_model shape = tiny_shape();
 	struct sr_limits lim = drive_limits();
 
-	g->t = tiny_create(&shape, SR_BF16, 0, 12);
+	g->t = held_model(kind, shape, 0, 12);
 	lim.masks = 6;
 	lim.worked = 0;
 	lim.logit_rows = logit_rows;
@@ -42,7 +43,7 @@ static void close_gpu(struct gpu_drive *g)
 
 /* Whether the mask comes at once or after a miss, the tokens are the same, also those of the row beside it;
  * with graphs, too. */
-static void test_missed(void **)
+static void missed_as(const struct held_kind &kind)
 {
 	struct guided_run want, got;
 	int32_t text[GUIDED_PROMPT];
@@ -51,7 +52,7 @@ static void test_missed(void **)
 		for (int eager = 0; eager < 2; eager++) {
 			struct gpu_drive g;
 
-			open_gpu(&g, rows, eager);
+			open_gpu(&g, rows, eager, kind);
 			for (int i = 0; i < GUIDED_PROMPT; i++)
 				text[i] = (i * 31 + 5) % g.t->m.n_vocab;
 			guided_play(&g.d, g.t->m.n_vocab, text, GUIDED_BEFORE, &want);
@@ -71,6 +72,12 @@ static void test_missed(void **)
 			assert_memory_equal(got.logprob, want.logprob, sizeof(want.logprob));
 			close_gpu(&g);
 		}
+}
+
+static void test_missed(void **)
+{
+	for (int k = 0; k < held_count(); k++)
+		missed_as(held_kinds[k]);
 }
 
 /* Give a mask of these ids for a position to pair 2. */

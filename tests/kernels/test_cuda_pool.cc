@@ -27,11 +27,13 @@ static std::vector<float> vector_of(struct drive *d, const struct sr_pooling &ho
 		drive_list(d, 0, SR_LIST_ALLOW, listed, 3);
 	drive_range(d, 0, 3, 4);
 	drive_begin(d, 1, NULL);
-	drive_range(d, 1, 10, 2);
+	drive_range(d, 1, 10, 3);
 	drive_row(d, 1, 0, other, 3, 3 - 1, 1);
 	for (int at = 0; at < PROMPT; at += chunk) {
 		int n = PROMPT - at < chunk ? PROMPT - at : chunk;
 
+		if (at)                        /* an answer goes on beside it */
+			drive_row(d, 1, 3 + at / chunk - 1, NULL, 1, 0, 1);
 		drive_pool_row(d, 0, (enum sr_pool)how.kind, at, text + at, n, at + n == PROMPT ? 2 : -1);
 		drive_step(d);
 	}
