@@ -88,7 +88,8 @@ static int good_machine(void **state)
 	put("proc/irq/40/effective_affinity_list", "5\n");
 	put("proc/irq/41/effective_affinity_list", "6-7\n");
 	put("proc/interrupts", "           CPU4       CPU5\n  40:          0       1000  PCI-MSIX eth0-0\n 41:  0 0 eth0-1\n");
-	put("proc/77/status", "Name:\tslipringd\nCpus_allowed:\tf0\nCpus_allowed_list:\t0-1,4-7\n");
+	put("proc/77/task/77/status", "Name:\tslipringd\nCpus_allowed:\tf0\nCpus_allowed_list:\t0-1\n");
+	put("proc/77/task/78/status", "Name:\tslipringd\nCpus_allowed:\tf0\nCpus_allowed_list:\t4-7\n");
 	put("proc/77/numa_maps", "7f00 default anon=100 dirty=100 N0=20 N1=80 kernelpagesize_kB=4\n");
 	put("proc/77/environ", "HOME=/");
 	return 0;
@@ -142,7 +143,7 @@ static void test_memory(void **state)
 	says("pages by node", FINDING_HINT, "64, 0", "echo 32 > /sys/devices/system/node/node1/hugepages/");
 	put(NODE "node1/meminfo", "Node 1 MemTotal:       0 kB\n");
 	says("NUMA", FINDING_HINT, "node 1 has CPUs 4-7 and no memory", "memory modules");
-	put("proc/77/status", "Name:\tslipringd\nCpus_allowed_list:\t0-3\n");
+	put("proc/77/task/78/status", "Name:\tslipringd\nCpus_allowed_list:\t0-3\n");
 	says("daemon's CPUs", FINDING_HINT, "none is on the node of GPU 1", "CPUAffinity=4-7, NUMAPolicy=bind, NUMAMask=1");
 	says("daemon's pages", FINDING_HINT, "80 % far", "NUMAPolicy=bind");
 }
@@ -154,7 +155,7 @@ static void test_interrupts(void **state)
 	says("interrupts", FINDING_HINT, "1 of network card 0000:82:00.0, on node 1",
 	     "for i in 40; do echo 4-7 > /proc/irq/$i/smp_affinity_list");
 	put("proc/irq/40/effective_affinity_list", "5\n");
-	put("proc/77/status", "Name:\tslipringd\nCpus_allowed_list:\t5\n");
+	put("proc/77/task/77/status", "Name:\tslipringd\nCpus_allowed_list:\t5\n");
 	says("interrupts", FINDING_HINT, "interrupt 40 is served on CPU 5", "IRQBALANCE_BANNED_CPULIST=5");
 	put("proc/interrupts", "           CPU4       CPU5\n  40:       1000          0  PCI-MSIX eth0-0\n");
 	says("interrupts", FINDING_FINE, "where they should be", "");

@@ -36,7 +36,8 @@ static struct {
 		cpu_set_t cpus;
 	} node[NODES];
 	struct device device[DEVICES];
-	cpu_set_t daemon; /* its CPUs; none: there is no daemon */
+	cpu_set_t daemon; /* CPUs of its threads; none: there is no daemon */
+	cpu_set_t loop;   /* of its first thread, which schedules */
 } m;
 
 /* ---- files --------------------------------------------------------------------------------------- */
@@ -173,15 +174,39 @@ static void find_devices(void)
 	qsort(m.device, (size_t)m.n_devices, sizeof(m.device[0]), by_bus);
 }
 
-static void find_daemon(void)
+/* The CPUs on which a thread may run; none if there is no such thread. */
+static void cpus_of(unsigned pid, const char *thread, cpu_set_t *set)
 {
 	char text[8192], list[1024];
 
-	CPU_ZERO(&m.daemon);
-	if (!m.at->pid || get(text, sizeof(text), "/proc/%u/status", m.at->pid) <= 0)
+	CPU_ZERO(set);
+	if (get(text, sizeof(text), "/proc/%u/task/%.10s/status", pid, thread) <= 0)
 		return;
 	field(text, "\nCpus_allowed_list:", list, sizeof(list));
-	read_list(list, &m.daemon);
+	read_list(list, set);
+}
+
+/* On the CPU its threads are on several nodes, so all of them count. */
+static void find_daemon(void)
+{
+	char path[300], name[16];
+	struct dirent *e;
+	cpu_set_t set;
+	DIR *d;
+
+	CPU_ZERO(&m.daemon);
+	snprintf(name, sizeof(name), "%u", m.at->pid);
+	cpus_of(m.at->pid, name, &m.loop);
+	snprintf(path, sizeof(path), "%.200s/proc/%u/task", m.at->root, m.at->pid);
+	d = m.at->pid ? opendir(path) : NULL;
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
+		cpus_of(m.at->pid, e->d_name, &set);
+		CPU_OR(&m.daemon, &m.daemon, &set);
+	}
+	if (d)
+		closedir(d);
 }
 
 /* ---- processors and memory ----------------------------------------------------------------------- */
@@ -472,8 +497,8 @@ static void interrupts(struct finding *f)
 	struct dirent *e;
 	DIR *d;
 
-	for (int c = 0; CPU_COUNT(&m.daemon) == 1 && c < CPU_SETSIZE; c++)
-		if (CPU_ISSET(c, &m.daemon))
+	for (int c = 0; CPU_COUNT(&m.loop) == 1 && c < CPU_SETSIZE; c++)
+		if (CPU_ISSET(c, &m.loop))
 			alone = c;
 	get(text, sizeof(text), "/proc/interrupts");
 	snprintf(path, sizeof(path), "%.200s/proc/irq", m.at->root);
