@@ -4,12 +4,15 @@
  *	                  --shutdown-timeout, then they end with an error event; then it exits
  *	the same again    it ends them and exits at once
  *	SIGHUP            reads API keys and certificates again; keeps the old ones if the new are wrong
+ *
+ * With --enable-ssl-refresh it looks at each beat whether the certificate's files are others.
  */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -42,6 +45,7 @@ struct process {
 	struct io_timer beat;
 	bool ready, stopping, closing;
 	uint64_t started;
+	uint64_t tls_files;               /* which files were read last */
 	uint64_t stop_seen;               /* when the last such signal came */
 	uint64_t abort_at, end_at;
 };
@@ -64,6 +68,32 @@ static void on_stop(struct process *me)
 	         me->p->cfg->shutdown_timeout);
 }
 
+/* Changes when a file is written or replaced, also by a symbolic link, as in a volume of Kubernetes. */
+static uint64_t tls_files(const struct config *cfg)
+{
+	const char *const path[] = { cfg->ssl_certfile, cfg->ssl_keyfile, cfg->ssl_ca_certs };
+	uint64_t sum = 0;
+	struct stat st;
+
+	for (int i = 0; i < 3; i++)
+		if (path[i] && stat(path[i], &st) == 0)
+			sum = sum * 31 + st.st_ino * SECOND + (uint64_t)st.st_mtim.tv_sec * SECOND +
+			      (uint64_t)st.st_mtim.tv_nsec;
+	return sum;
+}
+
+static int reload_tls(struct process *me)
+{
+	char err[512];
+
+	me->tls_files = tls_files(me->p->cfg);
+	if (server_reload_tls(me->server, err, sizeof(err)) == 0 &&
+	    (!me->metrics || server_reload_tls(me->metrics, err, sizeof(err)) == 0))
+		return 0;
+	log_error("the old certificate stays in use: %s", err);
+	return -EINVAL;
+}
+
 static void on_reload(struct process *me)
 {
 	char err[512];
@@ -71,10 +101,7 @@ static void on_reload(struct process *me)
 	notify_reloading();
 	if (api_reload(me->api, err, sizeof(err)) < 0)
 		log_error("the old API keys stay in use: %s", err);
-	else if (server_reload_tls(me->server, err, sizeof(err)) < 0 ||
-	         (me->metrics && server_reload_tls(me->metrics, err, sizeof(err)) < 0))
-		log_error("the old certificate stays in use: %s", err);
-	else
+	else if (reload_tls(me) == 0)
 		log_info("API keys and certificates were read again");
 	notify_send("READY=1");
 }
@@ -110,6 +137,8 @@ static void on_beat(struct io_timer *t)
 
 	if (!me->ready)
 		look_ready(me);
+	if (me->p->cfg->enable_ssl_refresh && tls_files(me->p->cfg) != me->tls_files && reload_tls(me) == 0)
+		log_info("the certificate was read again");
 	if (me->p->on_beat)
 		me->p->on_beat(me->p->ctx);
 	io_timer_set(me->io, t, io_now() + (me->ready ? me->p->beat_ns : LOOK_NS / 5));
@@ -189,6 +218,7 @@ int process_run(const struct process_config *p)
 	if (r == 0) {
 		atomic_store(&p->beat->alive_ns, io_now());
 		me.started = io_now();
+		me.tls_files = tls_files(p->cfg);
 		me.beat = (struct io_timer){ .fn = on_beat, .ctx = &me };
 		on_beat(&me.beat);
 	} else if (*err) {

@@ -109,6 +109,7 @@ struct config {
 	const char *api_key_file;             /* one "key [name]" a line; reread on SIGHUP */
 	const char *ssl_keyfile, *ssl_certfile, *ssl_ca_certs;
 	int      ssl_cert_reqs;
+	bool     enable_ssl_refresh;
 	const char *root_path;
 	const char *allowed_hosts[CONFIG_LIST]; /* accepted Host values if no key is set; "*" = any */
 	int      n_allowed_hosts;

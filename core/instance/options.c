@@ -357,7 +357,8 @@ const struct option options[] = {
 	OPT("ssl-cert-reqs", INT, TLS, H_, ssl_cert_reqs, "0", RANGE(0, 2),
 	    .help = "clients' certificates: 0 not requested, 1 optional, 2 required"),
 	TAKE_AT("ssl-ciphers", TEXT, TLS, "", "OpenSSL's defaults are used, from TLS 1.2 up"),
-	TAKE("enable-ssl-refresh", YESNO, WARN, TLS, "SIGHUP makes the adapter read certificates again"),
+	OPT("enable-ssl-refresh", YESNO, TLS, H_, enable_ssl_refresh, "false",
+	    .help = "read these files again when they change; SIGHUP does so in any case"),
 
 	/* ---- logging ---- */
 	OPT("disable-log-stats", YESNO, LOGGING, D_ | H_, disable_log_stats, "false",

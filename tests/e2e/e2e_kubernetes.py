@@ -64,14 +64,24 @@ def post(kubelet, path, body, timeout=60):
     return json.loads(c.getresponse().read())
 
 
+def make_certificate(folder):
+    """Key and certificate as a volume of a Secret has them: behind a link that is replaced."""
+    made = tempfile.mkdtemp(dir=folder)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                    "2", "-subj", "/CN=pod", "-keyout", f"{made}/tls.key", "-out", f"{made}/tls.crt"],
+                   check=True, capture_output=True)
+    os.symlink(made, f"{made}.link")
+    os.rename(f"{made}.link", f"{folder}/tls")
+    with open(f"{made}/tls.crt") as f:
+        return f.read()
+
+
 def kserve_unchanged(p, folder, model):
     """The template's shell, TLS and environment, with `vllm` in PATH: no flag of ours is given."""
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
-                    "2", "-subj", "/CN=pod", "-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.crt"],
-                   check=True, capture_output=True)
+    make_certificate(folder)
     port = free_port()
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": folder, "RUNTIME_DIRECTORY": p.dir, "MODEL": model,
-           "PORT": str(port), "TLS": folder, "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_CACHE": folder,
+           "PORT": str(port), "TLS": f"{folder}/tls", "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_CACHE": folder,
            "VLLM_ADDITIONAL_ARGS": "--load-format dummy --kv-events-config '" + json.dumps(
                {"enable_kv_cache_events": True, "endpoint": f"ipc://{folder}/events"}) + "'"}
     with open(os.path.join(p.dir, "kserve.log"), "ab") as log:
@@ -95,6 +105,8 @@ def kserve_unchanged(p, folder, model):
     k.stop.set()
     watch.join()
     check(k.failures == 0 and set(codes) == {200}, f"{k.failures} probes and {codes.count(None)} reads of metrics failed")
+    fresh = make_certificate(folder)             # --enable-ssl-refresh
+    check(wait_for(lambda: ssl.get_server_certificate(("127.0.0.2", port)) == fresh, 20, 0.1), "a new certificate is served")
     serve.terminate()                            # behind preStop, which sleeps 15 s meanwhile
     check(serve.wait(60) == 0 and k.probe() is None, "bash has become the server: SIGTERM reaches it, and it ends with 0")
 
@@ -176,7 +188,8 @@ def flags_parse(vllm):
         check("\t" not in text and all(re.search(rf"^{k}:", text, re.M) for k in ("apiVersion", "kind", "metadata")), f)
         for flag in sorted(set(re.findall(r"(--[a-z][a-z-]+)", re.sub(r"#.*", "", text)))):
             r = subprocess.run([vllm, "serve", "--help=" + flag[2:]], capture_output=True, text=True, timeout=20)
-            check(r.returncode == 0 and flag in r.stdout, f"{f}: {flag}: {r.stdout[:200]} {r.stderr[:200]}")
+            named = flag in r.stdout or flag.replace("--", "--[no-]") in r.stdout
+            check(r.returncode == 0 and named, f"{f}: {flag}: {r.stdout[:200]} {r.stderr[:200]}")
             seen += 1
         for path, seconds in re.findall(r"path: (/\S+)[^\n]*\n(?:[^\n]*\n){0,2}?\s+periodSeconds: (\d+)", text):
             check(path in ("/health", "/live") and int(seconds) >= 1, f"{f}: probes ask /health: {path}")

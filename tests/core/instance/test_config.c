@@ -494,8 +494,6 @@ static void test_warnings(void **state)
 		{ "m --guided-decoding-backend x", FOR_HTTP, "warning: --guided-decoding-backend has no effect: " },
 		{ "m --guided-decoding-backend x", FOR_DAEMON, NULL },
 		{ "m --h11-max-header-count 9", FOR_HTTP, "warning: --h11-max-header-count has no effect: " },
-		{ "m --enable-ssl-refresh", FOR_HTTP, "warning: --enable-ssl-refresh has no effect: " },
-		{ "m --enable-ssl-refresh", FOR_DAEMON, NULL },
 	};
 
 	(void)state;
