@@ -66,7 +66,7 @@ static json_t *long_list(size_t n, json_t *item)
 	return list;
 }
 
-#define N_VALUES 14
+#define N_VALUES 17                /* not a multiple of the step of 7, so that each value is tried somewhere */
 static json_t *value(int i)
 {
 	switch (i) {
@@ -83,6 +83,9 @@ static json_t *value(int i)
 	case 10: return json_array();
 	case 11: return json_object();
 	case 12: return long_list(5000, json_integer(1));
+	case 13: return json_integer((json_int_t)INT32_MAX + 1);
+	case 14: return json_integer((json_int_t)1 << 53);
+	case 15: return json_string("NaN");
 	default: return long_list(40, json_string("full_attention"));
 	}
 }
