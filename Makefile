@@ -552,7 +552,8 @@ clients-agents: all
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_programs.py $(BUILD)
 
-VECTORS_PY ?= openai langchain-openai llama-index-embeddings-openai-like cohere
+VECTORS_PY ?= openai langchain-openai llama-index-embeddings-openai-like cohere langchain-cohere \
+	llama-index-postprocessor-cohere-rerank
 clients-vectors: all
 	$(call install_clients,$(VECTORS_PY))
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_vectors.py $(BUILD)

@@ -52,22 +52,42 @@ def llama_index(p, want):
 def cohere_rerank(p, want):
     import cohere
     got = cohere.ClientV2(api_key="none", base_url=p.url).rerank(model="bert", query=TEXTS[0], documents=TEXTS, top_n=3)
-    right = sorted(range(len(TEXTS)), key=lambda i: -sum(x * y for x, y in zip(want[0], want[i])))[:3]
-    check([r.index for r in got.results] == right, f"Cohere: ranks {got.results}, not {right}")
+    check([r.index for r in got.results] == ranks(want), f"Cohere: ranks {got.results}, not {ranks(want)}")
     check(abs(got.results[0].relevance_score - 1) < 1e-5, "Cohere: a text is nearest to itself")
+
+
+def ranks(want):
+    return sorted(range(len(TEXTS)), key=lambda i: -sum(x * y for x, y in zip(want[0], want[i])))[:3]
+
+
+def langchain_rerank(p, want):
+    from langchain_cohere import CohereRerank
+    r = CohereRerank(model="bert", cohere_api_key="none", base_url=p.url, top_n=3)
+    got = r.rerank(documents=TEXTS, query=TEXTS[0])
+    check([g["index"] for g in got] == ranks(want), f"LangChain's reranker: {got}, not {ranks(want)}")
+
+
+def llama_index_rerank(p, want):
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.postprocessor.cohere_rerank import CohereRerank
+    nodes = [NodeWithScore(node=TextNode(text=t, id_=str(i))) for i, t in enumerate(TEXTS)]
+    got = CohereRerank(api_key="none", base_url=p.url, model="bert", top_n=3).postprocess_nodes(nodes, QueryBundle(TEXTS[0]))
+    check([int(n.node.node_id) for n in got] == ranks(want), f"LlamaIndex' reranker: {got}, not {ranks(want)}")
 
 
 def main():
     folder = tempfile.mkdtemp(prefix="slipring-test-")
     path = os.path.join(folder, "bert")
     try:
-        encoder.write(path)
+        encoder.write("bert", path)
         with Programs() as p:
             p.serve("--model", path, "--served-model-name", "bert")
             check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "the adapter finds the daemon")
             want = plain(p, TEXTS)
             for module, what in (("openai", openai_python), ("langchain_openai", langchain),
-                                 ("llama_index.embeddings.openai_like", llama_index), ("cohere", cohere_rerank)):
+                                 ("llama_index.embeddings.openai_like", llama_index), ("cohere", cohere_rerank),
+                                 ("langchain_cohere", langchain_rerank),
+                                 ("llama_index.postprocessor.cohere_rerank", llama_index_rerank)):
                 if need(module):
                     what(p, want)
                     print(f"{module}: good")
