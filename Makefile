@@ -210,6 +210,10 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/ranks/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
+# For another machine nvcc calls its compiler, and links NVIDIA's runtime for it, which setup.sh aarch64 unpacks.
+NVHOST  := $(if $(ROOT),-ccbin $(lastword $(CXX)) -Xcompiler --sysroot=$(ROOT) -I$(dir $(NVCC))../include \
+	$(addprefix -L,$(wildcard $(ROOT)/cuda/nvidia/*/lib)))
+NVFLAGS += $(NVHOST)
 # Targets that this nvcc has.  90a and 120a have instructions of their own.  General code of 9.0 is for 10.x and 11.x,
 # too, which saves passes of the front end.  Drivers compile the PTX for what has no target here, at its first start:
 # 120's for what comes after 12.1.  8.6 and 8.7 execute code for 8.0.
@@ -233,7 +237,7 @@ CUDA_C  := $(filter %.c,$(GROUP_cuda))
 
 $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)
-	$(Q)$(NVCC) -shared $(GPU_STATIC) -o $@ $^ -ldl
+	$(Q)$(NVCC) -shared $(NVHOST) $(GPU_STATIC) -o $@ $^ -ldl
 -include $(CUDA:%.cu=$(BUILD)/cuda/%.d) $(CUDA_C:%.c=$(BUILD)/pic/%.d)
 
 # cuBLASLt is looked for at run time, with prototypes of our own; where NVIDIA's header is (in the toolkit, under
@@ -307,7 +311,7 @@ $(filter-out %/test_emu,$(GPU)): $(BUILD)/gpu/kernels.a
 $(GPU):
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(NVCC) $(GPU_STATIC) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lpthread -ldl
+	$(Q)$(NVCC) $(NVHOST) $(GPU_STATIC) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lpthread -ldl
 $(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/instance/stats.c)
 $(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/machine/nvml.c)
 $(GPU_C):

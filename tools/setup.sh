@@ -31,6 +31,10 @@ aarch64_root() {
 	for deb in "$root"/apt/archives/*.deb; do
 		dpkg-deb -x "$deb" "$root"
 	done
+	# NVIDIA's runtime, of nvcc's version
+	nvcc=$("${NVCC:-nvcc}" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+	[ -z "$nvcc" ] || python3 -m pip install -q --no-deps --target "$root/cuda" --only-binary=:all: \
+		--platform manylinux2014_aarch64 "nvidia-cuda-runtime==$nvcc.*" || echo "setup: no CUDA runtime for aarch64"
 	rm -rf "$root/apt"
 }
 
