@@ -292,8 +292,8 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 		return unusable(d, err, errlen);
 	if (major < 8)
 		return refuse(-ENOTSUP, err, errlen,
-			"GPU %d has compute capability %d.%d; 8.0 (Ampere) or later is needed",
-			gpu->number, major, minor);
+			"GPU %d has compute capability %d.%d; 8.0 (Ampere) or later is needed; --device cpu goes on "
+			"without it", gpu->number, major, minor);
 	gpu->processors = processors;
 	gpu->capability = 10 * major + minor;
 	gpu->shared_bytes = shared_bytes;
