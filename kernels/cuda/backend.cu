@@ -111,8 +111,9 @@ static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 	struct dev *d = &b->d;
 	size_t inputs = (size_t)d->shape.inputs;
 
+	d->product.divided = !d->deterministic && !hopper_work_bytes(d) && any_weight(m, weight_packed);
 	d->product.part = (float *)cut(c, product_part_bytes(d), 1);
-	d->product.n_arrived = product_tiles(d->shape.outputs);
+	d->product.n_arrived = product_tiles(d, d->shape.outputs);
 	d->product.arrived = (uint32_t *)cut(c, d->product.n_arrived, sizeof(uint32_t));
 	d->product.ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * inputs, sizeof(bf16)) : NULL;
 	if (d->gpu.capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {

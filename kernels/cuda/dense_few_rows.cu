@@ -152,7 +152,7 @@ template <class S> static __device__ void finish(const rows_args &a, int32_t til
 {
 	const size_t each = (size_t)S::ROWS * COLS;
 	int warp = (int)threadIdx.x / 32;
-	uint32_t first, parts = parts_of(all, units, (uint32_t)tile, first);
+	uint32_t first, parts = parts_of(all, gridDim.x, units, (uint32_t)tile, first);
 	bool whole = parts == 1;
 
 	if (!whole) {
@@ -175,8 +175,8 @@ template <class S> static __global__ void __launch_bounds__(THREADS, 2) rows_ker
 	bf16 *ring = (bf16 *)shared;
 	uint32_t *word = (uint32_t *)(shared + S::SHARED_BYTES - 16);
 	uint32_t units = (uint32_t)slices_of(a), all = units * (uint32_t)((a.N + COLS - 1) / COLS);
-	uint32_t from = first_unit(all, blockIdx.x);
-	int32_t count = (int32_t)(first_unit(all, blockIdx.x + 1) - from), slices = (int32_t)units;
+	uint32_t from = first_unit(all, gridDim.x, blockIdx.x);
+	int32_t count = (int32_t)(first_unit(all, gridDim.x, blockIdx.x + 1) - from), slices = (int32_t)units;
 	struct unit_cursor at = { (int32_t)(from / units), (int32_t)(from % units) }, ahead = at, x_ahead = at;
 	float sum[S::M][S::N][4] = {};
 
@@ -218,9 +218,10 @@ template <class S> static int64_t blocks_of(const struct dev *d)
 size_t product_part_bytes(const struct dev *d)
 {
 	size_t dense = (size_t)d->gpu.processors * 2 * 2 * FEW_ROWS * COLS * sizeof(float);
-	size_t packed = packed_part_bytes(d);
+	size_t packed = packed_part_bytes(d), few = (dense > packed ? dense : packed) * (d->deterministic ? MORE_BLOCKS : 1);
+	size_t many = d->product.divided ? packed_many_part_bytes(d) : 0;
 
-	return (dense > packed ? dense : packed) * (d->deterministic ? MORE_BLOCKS : 1);
+	return few > many ? few : many;
 }
 
 /* How many blocks share a tile: as many as leave the least of the last wave of blocks idle. */
@@ -247,9 +248,12 @@ unsigned product_blocks(const struct dev *d, int64_t tiles, int64_t all, int64_t
 	return (unsigned)(tiles * blocks_of_tile(all > tiles ? all : tiles, units, fit));
 }
 
-size_t product_tiles(int32_t N)
+size_t product_tiles(const struct dev *d, int32_t N)
 {
-	return ((size_t)N + COLS - 1) / COLS;    /* packed tiles are at least as wide */
+	size_t few = ((size_t)N + COLS - 1) / COLS, many = (size_t)d->gpu.processors * 2; /* packed tiles are at least
+	                                                                                     as wide */
+
+	return few > many ? few : many;
 }
 
 bool dense_few_rows_prepare(struct dev *d)

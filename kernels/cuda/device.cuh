@@ -146,14 +146,14 @@ static inline bool runs_only(const struct dev *d)
 	return d->deterministic || d->uneven || !has(d, SPECIAL_ATTEND_ONE);
 }
 
-/* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Beside packed weights the kernels of
- * many rows leave most processors of a GPU without wgmma idle below 256 rows: their tiles have all of K. */
+/* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Without wgmma, two readings of packed
+ * weights take no longer than the operations of a tile of 128 rows (docs/cuda.md). */
 static inline int few_most(const struct dev *d, const struct weight *w)
 {
 	bool packed = w->held == HELD_W4 || w->held == HELD_W8;
 	bool hopper = d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY);
 
-	return packed && !hopper ? 256 : FEW_ROWS;
+	return packed && !hopper ? 2 * FEW_ROWS : FEW_ROWS;
 }
 
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */

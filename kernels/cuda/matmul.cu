@@ -3,7 +3,7 @@
  *
  *	rows     weights     by
  *	<= 64    bf16        dense_few_rows.cu           bound by reading w once
- *	<= 64    4, 8 bits   packed_few_rows.cu    the same; without wgmma up to 256, 64 at a time
+ *	<= 64    4, 8 bits   packed_few_rows.cu    the same; without wgmma up to 128, 64 at a time
  *	more     bf16        lt.cu            cuBLASLt if found; else hopper_many_rows.cu on sm_90a; else here
  *	more     4, 8 bits   packed_many_rows.cu   or hopper_many_rows.cu on sm_90a
  *

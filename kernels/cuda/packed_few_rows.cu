@@ -424,8 +424,8 @@ template <class S> static __device__ uint32_t all_units(const packed_few_args &a
 /* The part of this block in the tile after k's, or in its first tile.  False: none. */
 template <class S> static __device__ bool next_span(const packed_few_args &a, struct tile_slabs &k)
 {
-	uint32_t units = units_of<S>(a), all = all_units<S>(a), from = first_unit(all, blockIdx.x);
-	uint32_t to = first_unit(all, blockIdx.x + 1), begin;
+	uint32_t units = units_of<S>(a), all = all_units<S>(a), from = first_unit(all, gridDim.x, blockIdx.x);
+	uint32_t to = first_unit(all, gridDim.x, blockIdx.x + 1), begin;
 
 	k.tile = k.tile < 0 ? (int32_t)(from / units) : k.tile + 1;
 	begin = (uint32_t)k.tile * units;
@@ -452,7 +452,7 @@ packed_few_kernel(struct packed_few_args a)
 		float own[S::OWN][4];
 
 		multiply_span<S>(a, k, shared, own);
-		parts = parts_of(all_units<S>(a), units_of<S>(a), (uint32_t)k.tile, first);
+		parts = parts_of(all_units<S>(a), gridDim.x, units_of<S>(a), (uint32_t)k.tile, first);
 		if (parts > 1) {
 			put_part<S>(a, k.tile, own, part_of<S>(a, blockIdx.x, blockIdx.x == first));
 			if (!arrive(&a.arrived[k.tile], parts, word))

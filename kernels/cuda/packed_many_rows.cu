@@ -6,14 +6,20 @@
  *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale per row.  The sums of a group are
  *	         kept in separate registers until they are scaled, because tensor cores keep few digits for
  *	         e4m3
+ *
+ * Schedule   A block computes a tile, while there are tiles for all that fit on the GPU at a time.  Those of the last
+ *            wave are laid end to end and cut into equal stripes (stripes.cuh).
  */
 #include "device.cuh"
 #include "packed.cuh"
 #include "product.cuh"
+#include "stripes.cuh"
 
 #define ROWS 128
 #define COLS 128
 #define THREADS 256
+#define PARTS 4                              /* most parts per tile, because its last block reads all */
+#define THIN 8                               /* least slabs of a part */
 #define FM 4                                 /* fragments per warp: 64 rows, 32 columns */
 #define FN 4
 
@@ -26,7 +32,8 @@ template <enum form F_> struct many {
 	static const size_t X = ROWS * PITCH, W = (size_t)COLS / STRIP * WORDS * TILE_WORDS * sizeof(uint32_t);
 	static const size_t STAGE = X + W + COLS * sizeof(uint32_t);
 	static const int STAGES = F == FORM_W4 ? 3 : 4; /* W4: two blocks per multiprocessor of 99 KiB */
-	static const size_t SHARED_BYTES = STAGES * STAGE;
+	static const size_t SHARED_BYTES = STAGES * STAGE + 16;
+	static const int BLOCKS = F == FORM_W4 ? 2 : 1; /* per multiprocessor */
 };
 
 struct packed_many_args {
@@ -37,12 +44,20 @@ struct packed_many_args {
 	struct packed w;
 	const float *bias;
 	int32_t T;
+	int32_t columns, whole, stripes, tiles;  /* tiles of outputs; tiles computed whole; blocks that share the rest;
+	                                            all tiles */
+	float *part;                             /* [stripes][2][FM * FN][THREADS] float4 */
+	uint32_t *arrived;                       /* [tiles of the rest]; zero between kernels */
 };
 
-template <class S> static __device__ void load(unsigned char *stage, const packed_many_args &a, int32_t slab)
+/* Slabs from .. to-1 of a tile. */
+struct tile_part { int32_t tile, from, to; };
+
+template <class S> static __device__ void load(unsigned char *stage, const packed_many_args &a, int32_t tile,
+	int32_t slab)
 {
 	const int chunks = S::ROW_BYTES / 16, tile_chunks = S::WORDS * TILE_WORDS / 4;
-	int32_t row = (int32_t)blockIdx.y * ROWS, strip = (int32_t)blockIdx.x * (COLS / STRIP);
+	int32_t row = tile / a.columns * ROWS, strip = tile % a.columns * (COLS / STRIP);
 	int32_t slabs = a.w.K / SLAB, strips = a.w.width / STRIP;
 
 	for (int32_t i = (int32_t)threadIdx.x; i < ROWS * chunks; i += THREADS) {
@@ -152,50 +167,133 @@ template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], part
 		fold<S>(sum, p, scale + lane % 4 * 2);
 }
 
-/* grid: tiles of columns, tiles of rows */
-template <class S> static __global__ void __launch_bounds__(THREADS)
+/* ---- tiles ----------------------------------------------------------------------------- */
+
+template <class S> static __device__ void multiply_part(float (&sum)[FM][FN][4], const packed_many_args &a,
+	const struct tile_part &k, unsigned char *shared)
+{
+	parts<S> p = {};
+	int32_t n = k.to - k.from;
+
+	for (int32_t i = 0; i < S::STAGES - 1; i++) {
+		if (i < n)
+			load<S>(shared + i * S::STAGE, a, k.tile, k.from + i);
+		cp_async_commit();
+	}
+	for (int32_t i = 0; i < n; i++) {
+		int32_t ahead = i + S::STAGES - 1, s = k.from + i;
+
+		cp_async_wait<S::STAGES - 2>();
+		__syncthreads(); /* slab i is visible to all warps, and slab i - 1 is free */
+		if (ahead < n)
+			load<S>(shared + ahead % S::STAGES * S::STAGE, a, k.tile, k.from + ahead);
+		cp_async_commit();
+		/* at least every 128 inputs: so far sums are accurate enough in the few digits of e4m3 */
+		multiply<S>(sum, p, shared + i % S::STAGES * S::STAGE,
+			(s + 1) % a.w.group == 0 || s % 4 == 3 || s + 1 == k.to);
+	}
+}
+
+/* The rows of x in 8 bits have a scale each. */
+static __device__ void scale_rows(float (&sum)[FM][FN][4], const packed_many_args &a, int32_t row)
+{
+#pragma unroll
+	for (int32_t i = 0; i < 2 * FM; i++) {
+		int32_t r = row + 8 * i + (int32_t)threadIdx.x % 32 / 4;
+		float f = r < a.T ? a.x_scale[r] : 0;
+
+#pragma unroll
+		for (int n = 0; n < FN; n++)
+#pragma unroll
+			for (int c = 0; c < 2; c++)
+				sum[i / 2][n][i % 2 * 2 + c] *= f;
+	}
+}
+
+/* The work of this block after k; at first k.tile is -1.  False: none is left. */
+template <class S> static __device__ bool next_part(const packed_many_args &a, struct tile_part &k)
+{
+	uint32_t slabs = (uint32_t)(a.w.K / SLAB), all = (uint32_t)(a.tiles - a.whole) * slabs, from, to, begin;
+	uint32_t stripe = blockIdx.x - (uint32_t)a.whole;
+
+	if (blockIdx.x < (uint32_t)a.whole) {
+		if (k.tile >= 0)
+			return false;
+		k = { (int32_t)blockIdx.x, 0, (int32_t)slabs };
+		return true;
+	}
+	from = first_unit(all, (uint32_t)a.stripes, stripe);
+	to = first_unit(all, (uint32_t)a.stripes, stripe + 1);
+	k.tile = k.tile < 0 ? a.whole + (int32_t)(from / slabs) : k.tile + 1;
+	begin = (uint32_t)(k.tile - a.whole) * slabs;
+	from = from > begin ? from - begin : 0;
+	if (begin + from >= to)
+		return false;
+	k.from = (int32_t)from;
+	k.to = (int32_t)(to - begin < slabs ? to - begin : slabs);
+	return true;
+}
+
+/* Stores the part of this block.  True in the last block to do so, whose sums are then those of the tile. */
+static __device__ bool add_parts(float (&sum)[FM][FN][4], const packed_many_args &a, const struct tile_part &k,
+	int32_t row, uint32_t *word)
+{
+	uint32_t slabs = (uint32_t)(a.w.K / SLAB), first, stripe = blockIdx.x - (uint32_t)a.whole;
+	uint32_t parts = parts_of((uint32_t)(a.tiles - a.whole) * slabs, (uint32_t)a.stripes, slabs,
+		(uint32_t)(k.tile - a.whole), first);
+	float4 *mine = (float4 *)part_at(a.part, (size_t)ROWS * COLS, stripe, stripe == first) + threadIdx.x;
+
+	row += (int32_t)threadIdx.x % 32 / 4;
+#pragma unroll
+	for (int i = 0; i < FM * FN; i++) {
+		float *f = sum[i / FN][i % FN];
+
+		if (row + i / FN * 16 < a.T)     /* fragments whose first row is beyond the last stay where they are */
+			mine[i * THREADS] = make_float4(f[0], f[1], f[2], f[3]);
+	}
+	if (!arrive(&a.arrived[k.tile - a.whole], parts, word))
+		return false;
+	memset(sum, 0, sizeof(sum));
+#pragma unroll 1
+	for (uint32_t b = first; b < first + parts; b++) {
+		const float4 *part = (const float4 *)part_at(a.part, (size_t)ROWS * COLS, b, b == first) + threadIdx.x;
+
+#pragma unroll
+		for (int i = 0; i < FM * FN; i++) {
+			float4 v = row + i / FN * 16 < a.T ? load_l2(part + i * THREADS) : make_float4(0, 0, 0, 0);
+			float *f = sum[i / FN][i % FN];
+
+			f[0] += v.x;
+			f[1] += v.y;
+			f[2] += v.z;
+			f[3] += v.w;
+		}
+	}
+	return true;
+}
+
+/* grid: a.whole + a.stripes */
+template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 	packed_many_kernel(struct packed_many_args a)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
-	int32_t slabs = a.w.K / SLAB, warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
-	int32_t row = (int32_t)blockIdx.y * ROWS + warp % 2 * 64;
-	int32_t col = (int32_t)blockIdx.x * COLS + warp / 2 * 32;
-	float sum[FM][FN][4] = {};
-	parts<S> p = {};
+	int32_t warp = (int32_t)threadIdx.x / 32;
+	struct tile_part k;
 
-	for (int32_t s = 0; s < S::STAGES - 1; s++) {
-		if (s < slabs)
-			load<S>(shared + s * S::STAGE, a, s);
-		cp_async_commit();
-	}
-	for (int32_t s = 0; s < slabs; s++) {
-		int32_t ahead = s + S::STAGES - 1;
+	for (k.tile = -1; next_part<S>(a, k); __syncthreads()) { /* then the ring can be reused */
+		int32_t row = k.tile / a.columns * ROWS + warp % 2 * 64, col = k.tile % a.columns * COLS + warp / 2 * 32;
+		float sum[FM][FN][4] = {};
 
-		cp_async_wait<S::STAGES - 2>();
-		__syncthreads(); /* slab s is visible to all warps, and slab s - 1 is free */
-		if (ahead < slabs)
-			load<S>(shared + ahead % S::STAGES * S::STAGE, a, ahead);
-		cp_async_commit();
-		/* at least every 128 inputs: so far sums are accurate enough in the few digits of e4m3 */
-		multiply<S>(sum, p, shared + s % S::STAGES * S::STAGE,
-			(s + 1) % a.w.group == 0 || s % 4 == 3 || s + 1 == slabs);
+		multiply_part<S>(sum, a, k, shared);
+		if (k.to - k.from < a.w.K / SLAB &&
+		    !add_parts(sum, a, k, row, (uint32_t *)(shared + S::STAGES * S::STAGE)))
+			continue;
+		if (S::F == FORM_W8A8)
+			scale_rows(sum, a, row);
+		put_y(sum, a.y, a.f32, a.bias, row, col, a.T, a.w.N);
 	}
-	if (S::F == FORM_W8A8) {
-#pragma unroll
-		for (int i = 0; i < 2 * FM; i++) {
-			int32_t r = row + 8 * i + lane / 4;
-			float f = r < a.T ? a.x_scale[r] : 0;
-
-#pragma unroll
-			for (int n = 0; n < FN; n++)
-#pragma unroll
-				for (int c = 0; c < 2; c++)
-					sum[i / 2][n][i % 2 * 2 + c] *= f;
-		}
-	}
-	put_y(sum, a.y, a.f32, a.bias, row, col, a.T, a.w.N);
 }
 
 /* ---- x in 8 bits ---------------------------------------------------------------------- */
@@ -230,11 +328,33 @@ bool packed_many_rows_prepare(struct dev *d)
 	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d);
 }
 
-template <class S> static void product(struct dev *d, const struct packed_many_args &a)
+size_t packed_many_part_bytes(const struct dev *d)
 {
-	dim3 grid((unsigned)(a.w.N + COLS - 1) / COLS, (unsigned)(a.T + ROWS - 1) / ROWS);
+	return (size_t)d->gpu.processors * many<FORM_W4>::BLOCKS * 2 * ROWS * COLS * sizeof(float);
+}
 
-	cuda_ok(d, start(packed_many_kernel<S>, grid, THREADS, S::SHARED_BYTES, d->stream, a),
+/* Decides which tiles are computed whole, and how many blocks share the rest. */
+template <class S> static void schedule(const struct dev *d, struct packed_many_args *a)
+{
+	bool all = d->gpu.shared_bytes >= (int32_t)(S::BLOCKS * (S::SHARED_BYTES + 1024));
+	int32_t fit = d->gpu.processors * (all ? S::BLOCKS : 1), slabs = a->w.K / SLAB, rest, thin;
+
+	a->columns = (a->w.N + COLS - 1) / COLS;
+	a->tiles = a->columns * ((a->T + ROWS - 1) / ROWS);
+	rest = d->product.divided ? a->tiles % fit : 0;
+	a->stripes = rest * PARTS < fit ? rest * PARTS : fit;
+	thin = (int32_t)((int64_t)rest * slabs / THIN);
+	if (a->stripes > thin)
+		a->stripes = thin;
+	if (a->stripes <= rest || rest * 10 > fit * 9) /* above 90% parts would cost more than they save */
+		a->stripes = rest = 0;
+	a->whole = a->tiles - rest;
+}
+
+template <class S> static void product(struct dev *d, struct packed_many_args a)
+{
+	schedule<S>(d, &a);
+	cuda_ok(d, start(packed_many_kernel<S>, (unsigned)(a.whole + a.stripes), THREADS, S::SHARED_BYTES, d->stream, a),
 		"matmul of packed weights");
 }
 
@@ -242,7 +362,7 @@ void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const str
 	bool made)
 {
 	struct packed_many_args a = { y, f32, (const unsigned char *)x, d->product.x8_scale, w->packed,
-		w->bias, T };
+		w->bias, T, 0, 0, 0, 0, d->product.part, d->product.arrived };
 
 	if (d->fault.lost)
 		return;

@@ -16,6 +16,7 @@ struct products {
 	float *part;                 /* product_part_bytes(): sums over parts of tiles */
 	uint32_t *arrived;           /* [n_arrived], one per tile; zero between kernels */
 	size_t n_arrived;
+	bool divided;                /* tiles of packed_many_rows.cu are shared by blocks; `part` has room for it */
 	unsigned char *hopper_work;  /* hopper_work_bytes(); NULL: not in use */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not needed */
 	float *x8_scale;             /* [tokens] */
@@ -45,13 +46,14 @@ bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const str
 /* Work space, and how many counts of arrival. */
 size_t hopper_work_bytes(const struct dev *d);
 size_t packed_part_bytes(const struct dev *d);
-size_t product_part_bytes(const struct dev *d); /* enough for any product of few rows */
+size_t packed_many_part_bytes(const struct dev *d);
+size_t product_part_bytes(const struct dev *d); /* enough for any product but those of hopper_work */
 
 /* Blocks for a product of few rows with `tiles` of outputs, of `all` that the ranks have together, and `units` of
  * inputs each; so many `fit` on the GPU.  With --enforce-deterministic each tile is cut at the same units whatever
  * its rank has. */
 unsigned product_blocks(const struct dev *d, int64_t tiles, int64_t all, int64_t units, int64_t fit);
-size_t product_tiles(int32_t N);     /* an upper bound for such a product */
+size_t product_tiles(const struct dev *d, int32_t N); /* an upper bound of the tiles with parts */
 
 bool dense_few_rows_prepare(struct dev *d);
 bool packed_few_rows_prepare(struct dev *d);

@@ -580,6 +580,13 @@ static int64_t check_all(const struct sr_tensor *t, int32_t count, char *err, si
 	return e;
 }
 
+bool weight_packed(const struct sr_tensor *t)
+{
+	enum held h = held_as(t);
+
+	return t->n > 0 && (h == HELD_W4 || h == HELD_W8);
+}
+
 /* Finds one stored form for all parts together. */
 static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err,
 	size_t errlen)

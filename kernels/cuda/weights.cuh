@@ -45,6 +45,7 @@ int  loader_finish(struct dev *d, char *err, size_t errlen); /* after the last r
                                                                 on the device */
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
+bool weight_packed(const struct sr_tensor *t);              /* held in 4 or 8 bits, if it is alone */
 int64_t weight_bytes(const struct weight *w);               /* as stored, without its bias */
 void weights_free(struct dev *d);                           /* and the loader */
 

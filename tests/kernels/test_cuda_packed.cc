@@ -377,6 +377,50 @@ static void test_products_hopper(void **)
 	tear_down(&b);
 }
 
+#ifdef CUDA_EMULATED
+/* Tiles that are fewer than the blocks that fit are shared, in parts; the same bits in either order of blocks. */
+static void test_divided(void **)
+{
+	const kind awq = { "awq 128", SR_AWQ4, SR_F16, 128, 0, true };
+	const size_t T = 150, N = 264, K = 2048;
+	std::vector<float> y[3];
+	struct bench b;
+	size_t used;
+
+	set_up(&b, 80);
+	assert_true(b.d->product.divided);
+	struct sr_tensor t = make(&b, &awq, N, K);
+	const struct sr_tensor *part[] = { &t };
+	struct weight *w = load_weight(&b, part, NULL, 1, &used);
+	bf16 *x = (bf16 *)(b.room + used);
+	float *out = (float *)(b.room + used + T * K * 2);
+	float *place = b.d->product.part + 128 * 128; /* of the first block, which begins a tile */
+	std::vector<bf16> half(T * K);
+
+	for (bf16 &v : half)
+		v = bf16_of(unit(&b.seed));
+	cudaMemcpyAsync(x, half.data(), T * K * 2, cudaMemcpyHostToDevice, b.d->stream);
+	for (int turn = 0; turn < 3; turn++) {
+		uint32_t first = 0;
+
+		emu_reversed = turn == 1;
+		b.d->product.divided = turn < 2;
+		cudaMemsetAsync(place, 0xff, 4, b.d->stream);
+		packed_many_rows(b.d, out, true, x, w, T, false);
+		y[turn].resize(T * N);
+		cudaMemcpyAsync(y[turn].data(), out, T * N * 4, cudaMemcpyDeviceToHost, b.d->stream);
+		cudaMemcpyAsync(&first, place, 4, cudaMemcpyDeviceToHost, b.d->stream);
+		assert_int_equal(cudaStreamSynchronize(b.d->stream), cudaSuccess);
+		assert_int_equal(first == 0xffffffff, turn == 2); /* a part was stored */
+	}
+	assert_memory_equal(y[0].data(), y[1].data(), T * N * 4);
+	for (size_t i = 0; i < T * N; i++)
+		assert_true(fabsf(y[0][i] - y[2][i]) < 1e-4f);
+	emu_reversed = false;
+	tear_down(&b);
+}
+#endif
+
 /* Norms and activations that leave their rows in 8 bits give the products that a kernel of its own for it gives. */
 static void test_producers(void **)
 {
@@ -765,6 +809,9 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_products_f8),
 		cmocka_unit_test(test_products_hopper),
+#ifdef CUDA_EMULATED
+		cmocka_unit_test(test_divided),
+#endif
 		cmocka_unit_test(test_producers),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_act_order),
