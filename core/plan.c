@@ -214,6 +214,9 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 	if (l->whole)                        /* keys and values live for one batch: as exact as they are computed */
 		l->kv_type = SR_KV_F32;
 	l->deterministic = p->cfg->enforce_deterministic;
+	l->w4a8 = p->cfg->w4_activations == W4_FP8;
+	if (l->w4a8 && p->cpu)
+		return fail(p, -ENOTSUP, "--w4-activations fp8: the CPU does not have it; a GPU with FP8 instructions does");
 	l->self_check = p->cfg->self_check ? 2 : 0;
 	l->eager = p->cfg->enforce_eager;
 	p->out->context = context;

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 10
+#define SR_BACKEND_VERSION 11
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */
@@ -86,6 +86,7 @@ struct sr_limits {
 	int32_t deterministic; /* 1: sums that depend on the row alone, as the CPU's always do */
 	int32_t self_check;    /* 1: at open special kernels are held to plain ones, where there are some; 2: and
 	                          before that they are tried in a process of their own */
+	int32_t w4a8;          /* 1: activations become e4m3 beside weights of 4 bits; a back end may refuse it (-ENOTSUP) */
 	int32_t eager;         /* 1: no captured graphs, where there would be some */
 	int32_t threads;       /* of the worker team; 0 where there is none */
 	int32_t worked;        /* 1: core calls work(), its thread is the team's first */

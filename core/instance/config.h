@@ -19,6 +19,7 @@ enum config_device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_NULL };
 enum config_scope  { SCOPE_UID, SCOPE_TENANT, SCOPE_GLOBAL };
 enum config_runner { RUNNER_AUTO, RUNNER_GENERATE, RUNNER_POOLING };
 enum config_ui     { UI_OFF, UI_LOCAL, UI_ON };
+enum config_w4_activations { W4_BF16, W4_FP8 }; /* beside weights of 4 bits, on a GPU */
 enum config_run_mode { RUN_AUTO, RUN_DEDICATED, RUN_INLINE, RUN_WAITING };
 
 #define CONFIG_LIST 16
@@ -44,6 +45,7 @@ struct config {
 	int      tensor_parallel_size;        /* processes that each hold a part of the model: ranks, 1 */
 	bool     rank_process;                /* the device is opened by a process of its own even if there is one rank */
 	bool     enforce_deterministic;       /* batch-invariant kernels; the CPU's always are */
+	enum config_w4_activations w4_activations;
 	bool     self_check;                  /* special kernels are held to plain ones at start */
 	bool     enforce_eager;               /* no captured graphs */
 	enum config_run_mode run_mode;        /* how the daemon's thread waits: core/idle.h */

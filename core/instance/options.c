@@ -206,6 +206,9 @@ const struct option options[] = {
 	OPT("enforce-deterministic", YESNO, DEVICE, D_, enforce_deterministic, "false",
 	    .help = "answers depend neither on other requests nor on how a prompt is split; slower on a GPU, "
 	            "always on for the CPU"),
+	OPT("w4-activations", WORD, DEVICE, D_, w4_activations, "bf16", .choices = "bf16 fp8",
+	    .help = "activations beside weights of 4 bits with whole zero points (AWQ, GPTQ, compressed-tensors, Q4_0): bf16; "
+	            "or fp8 on a GPU with FP8 instructions: many rows in less time, answers less exact"),
 	OPT("self-check", YESNO, DEVICE, D_, self_check, "true",
 	    .help = "at start, each special kernel of a GPU is tried in a process of its own (once), held to a plain one, "
 	            "and switched off if it fails or differs; no effect on other devices"),

@@ -116,7 +116,7 @@ static void lay_products(struct sr_backend *b, struct cutter *c, size_t rows)
 	d->product.n_arrived = product_tiles(d, d->shape.outputs);
 	d->product.arrived = (uint32_t *)cut(c, d->product.n_arrived, sizeof(uint32_t));
 	d->product.ordered = any_weight(m, has_order) ? (bf16 *)cut(c, rows * inputs, sizeof(bf16)) : NULL;
-	if (d->gpu.capability >= 89 && !d->deterministic && any_weight(m, is_f8)) {
+	if (d->gpu.capability >= 89 && !d->deterministic && (d->product.w4a8 || any_weight(m, is_f8))) {
 		d->product.x8 = (uint32_t *)cut(c, rows * inputs, 1);
 		d->product.x8_scale = (float *)cut(c, rows, sizeof(float));
 	}
@@ -303,8 +303,26 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	return 0;
 }
 
+/* What has no effect is refused. */
+static int check_w4a8(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
+{
+	if (!lim->w4a8)
+		return 0;
+	if (lim->deterministic)
+		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: with --enforce-deterministic activations stay bf16");
+	if (lim->world > 1)
+		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: it is for one GPU; leave it out with "
+			"--tensor-parallel-size %d", lim->world);
+	if (!any_weight(m, weight_whole_zeros))
+		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: no matrix of this model has 4 bits and whole zero "
+			"points, as AWQ, GPTQ, compressed-tensors and Q4_0 have");
+	return 0;
+}
+
 static int check_shape(const struct sr_model *m, const struct sr_limits *lim, char *err, size_t errlen)
 {
+	if (check_w4a8(m, lim, err, errlen))
+		return -ENOTSUP;
 	if (lim->vectors && lim->world > 1)
 		return refuse(-ENOTSUP, err, errlen, "--runner pooling: the CUDA back end makes vectors on one GPU alone");
 	if (lim->drafts && m->delta.v_heads)
@@ -408,6 +426,10 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	if (e)
 		return e;
 	b->d.kv.f8 = lim->kv_type == SR_KV_F8;
+	b->d.product.w4a8 = lim->w4a8;
+	if (lim->w4a8 && b->d.gpu.capability < 89)
+		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: GPU %d is of compute capability %d.%d, and FP8 "
+			"instructions begin with 8.9", b->d.gpu.number, b->d.gpu.capability / 10, b->d.gpu.capability % 10);
 	b->d.deterministic = lim->deterministic;
 	for (int32_t i = 0; i < m->n_kinds; i++)
 		b->d.uneven |= attend_wide(&m->kind[i]) || !sr_same_heads(&m->kind[i], &m->kind[0]);

@@ -27,7 +27,7 @@
 
 static const char *const names[N_SPECIAL] = {
 	"early_start", "graphs", "lt", "hopper_many", "hopper_attend", "w8a8", "dense_few", "packed_few", "pieces",
-	"run_pieces", "attend_one",
+	"run_pieces", "attend_one", "w4a8",
 };
 
 const char *special_name(int which)
@@ -177,9 +177,9 @@ static int product_by(const struct dev *d, const struct weight *w, int T)
 		return w->held == HELD_BF16 ? SPECIAL_DENSE_FEW : SPECIAL_PACKED_FEW;
 	if (has(d, SPECIAL_LT) && w->lt && T > FEW_ROWS && !d->deterministic)
 		return SPECIAL_LT;
-	if (d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && (w->held != HELD_W8 || uses_x8(d)))
+	if (d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && (w->held != HELD_W8 || uses_x8(d, w)))
 		return SPECIAL_HOPPER_MANY;
-	return w->held == HELD_W8 && uses_x8(d) ? SPECIAL_W8A8 : N_SPECIAL;
+	return !uses_x8(d, w) ? N_SPECIAL : w->held == HELD_W8 ? SPECIAL_W8A8 : SPECIAL_W4A8;
 }
 
 static float off_product(struct dev *d, const struct weight *w, enum place x, enum place y, int T,
@@ -232,7 +232,7 @@ static int check_products(struct dev *d, const char *what, const struct weight *
 			struct compared at = {};
 			int by = product_by(d, w, T);
 			float off = off_product(d, w, x, y, T, &at);
-			bool x8 = w->held == HELD_W8 && uses_x8(d) && by != SPECIAL_PACKED_FEW;
+			bool x8 = uses_x8(d, w) && by != SPECIAL_PACKED_FEW;
 
 			if (d->fault.lost || off <= (x8 ? CLOSE_X8 : CLOSE))
 				break;

@@ -134,10 +134,15 @@ static inline bool has(const struct dev *d, enum special s)
 	return !(d->without >> s & 1);
 }
 
-/* True if FP8 weights are multiplied by activations in FP8. */
-static inline bool uses_x8(const struct dev *d)
+/* True if many rows are multiplied by w with activations in e4m3.  Hopper's kernel scales sums every 128 inputs. */
+static inline bool uses_x8(const struct dev *d, const struct weight *w)
 {
-	return d->product.x8 && has(d, SPECIAL_W8A8);
+	if (!d->product.x8 || (w->held != HELD_W8 && w->held != HELD_W4))
+		return false;
+	if (w->held == HELD_W8)
+		return has(d, SPECIAL_W8A8);
+	return d->product.w4a8 && has(d, SPECIAL_W4A8) && w->whole_zeros && w->count == 1 && !w->order &&
+		(!d->product.hopper_work || !has(d, SPECIAL_HOPPER_MANY) || w->packed.group % 4 == 0);
 }
 
 /* True if a single token is attended to as a run of one. */
@@ -159,7 +164,7 @@ static inline int few_most(const struct dev *d, const struct weight *w)
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */
 static inline bool wants_x8(const struct dev *d, const struct weight *w, int T)
 {
-	return uses_x8(d) && w && w->held == HELD_W8 && T > few_most(d, w);
+	return w && uses_x8(d, w) && T > few_most(d, w);
 }
 
 static inline bool is_f32(enum place p)

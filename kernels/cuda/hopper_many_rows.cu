@@ -30,6 +30,7 @@
  * W8A8       The same layout, without a conversion; x is quantized as in packed_many_rows.cu.  The sums of a
  *            slice are scaled and added in other registers, because tensor cores keep few digits for e4m3.
  *            Groups are multiples of 128, or the whole row.
+ * W4A8       W8A8 with weights of 4 bits, which become e4m3 exactly (packed.cuh), on request.
  *
  * Schedule   One block per multiprocessor.  Tiles are computed whole while every multiprocessor gets one.
  *            The remaining tiles are laid end to end and cut into equal stripes, so that all finish together.
@@ -50,15 +51,16 @@
 #define THIN 4                               /* least slices of a part */
 #define SHARED_MOST ((size_t)227 << 10)
 
-enum form { FORM_BF16, FORM_W4, FORM_W8A8 };
+enum form { FORM_BF16, FORM_W4, FORM_W8A8, FORM_W4A8 };
 
 template <enum form F_, int TOKENS_> struct tile_shape {
 	static const enum form F = F_;
 	static const int TOKENS = TOKENS_, SUMS = TOKENS / 2;
-	static const int DEPTH = F == FORM_W8A8 ? 128 : 64, SLABS = DEPTH / SLAB;
+	static const bool X8 = F == FORM_W8A8 || F == FORM_W4A8;
+	static const int DEPTH = X8 ? 128 : 64, SLABS = DEPTH / SLAB;
 	static const int SCALES = F == FORM_BF16 ? 0 : F == FORM_W4 ? SLABS : 1; /* rows of scales per slice */
 	static const size_t X = (size_t)TOKENS * ROW;
-	static const size_t W = OUTPUTS * DEPTH * (F == FORM_BF16 ? 4 : F == FORM_W4 ? 1 : 2) / 2;
+	static const size_t W = OUTPUTS * DEPTH * (F == FORM_BF16 ? 4 : F == FORM_W8A8 ? 2 : 1) / 2;
 	static const size_t SCALE = (size_t)SCALES * OUTPUTS * sizeof(uint32_t), STAGE = X + W + SCALE;
 	static const size_t ROOM = (SHARED_MOST - PATTERN - 256) / STAGE;
 	static const int STAGES = ROOM < 8 ? ROOM : 8;
@@ -71,7 +73,7 @@ struct hopper_args {
 	void *y;
 	bool f32;
 	struct packed w;                         /* the other types */
-	const float *bias, *x_scale;             /* bias[N]; x_scale[T] for W8A8 */
+	const float *bias, *x_scale;             /* bias[N]; x_scale[T] for x in e4m3 */
 	int32_t T, N, K;
 	int32_t bands, columns, slices;          /* tiles of outputs; tiles of tokens; slices of K */
 	int32_t whole, stripes;                  /* tiles computed whole; blocks that share the rest */
@@ -315,28 +317,22 @@ template <class S> static __device__ void multiply_w4(float (&sum)[S::SUMS], con
 	}
 }
 
-template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], const hopper_args &a,
-	const slice_ring<S> &r, turn &t, const tile_slices &k)
+/* Of four bytes, the inputs of wgmma's left operand in rows g and g + 8: those of a slab, in e4m3.  Returns the
+ * scales of both rows. */
+template <class S> static __device__ float2 left_of(uint32_t (&left)[S::SLABS][4], const slice_ring<S> &r,
+	const turn &t, int32_t inputs)
 {
 	int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
-	float part[S::SUMS];
-	uint32_t left[S::SLABS][4];
+	const int WORDS = S::F == FORM_W8A8 ? 2 : 1;
+	const uint32_t *w = (const uint32_t *)(r.w + (size_t)t.stage * S::W) +
+		warpgroup() * S::SLABS * WORDS * TILE_WORDS + in_tile<WORDS>(2 * warp, 0, lane);
+	const uint32_t *scale = (const uint32_t *)(r.scale + (size_t)t.stage * S::SCALE) + warpgroup() * STRIP +
+		16 * warp + lane / 4;
 
-#pragma unroll
-	for (int j = 0; j < S::SUMS; j++)
-		sum[j] = 0;
-	for (int32_t i = k.from; i < k.to; i++) {
-		const uint32_t *w = (const uint32_t *)(r.w + (size_t)t.stage * S::W) +
-			warpgroup() * S::SLABS * 2 * TILE_WORDS + in_tile<2>(2 * warp, 0, lane);
-		const float *scale = (const float *)(r.scale + (size_t)t.stage * S::SCALE) + warpgroup() * STRIP +
-			16 * warp + lane / 4;
-		uint64_t x = operand(r.x + (size_t)t.stage * S::X);
-		float f[2];
-
-		mbarrier_wait(&r.full[t.stage], t.phase);
+	if constexpr (S::F == FORM_W8A8) {
 #pragma unroll
 		for (int s = 0; s < S::SLABS; s++) {
-			bool there = (i * S::SLABS + s) * SLAB < a.w.K; /* else x is 0, and these must not be NaN */
+			bool there = s * SLAB < inputs; /* else x is 0, and these must not be NaN */
 			uint4 words = *(const uint4 *)(w + s * 2 * TILE_WORDS);
 
 			left[s][0] = there ? words.x : 0;
@@ -344,8 +340,42 @@ template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], c
 			left[s][2] = there ? words.y : 0;
 			left[s][3] = there ? words.w : 0;
 		}
-		f[0] = scale[0];
-		f[1] = scale[8];
+		return make_float2(__uint_as_float(scale[0]), __uint_as_float(scale[8]));
+	} else {
+		float2 f = f32_of_f16_pair(scale[0]), f8 = f32_of_f16_pair(scale[8]);
+		uint32_t offset = w4a8_offset(f), offset8 = w4a8_offset(f8);
+
+#pragma unroll
+		for (int s = 0; s < S::SLABS; s++) {
+			uint2 words = *(const uint2 *)(w + s * TILE_WORDS);
+
+			e4m3_of_w4(words.x, offset, left[s][0], left[s][2]);
+			e4m3_of_w4(words.y, offset8, left[s][1], left[s][3]);
+		}
+		return make_float2(f.x * W4A8_SCALE, f8.x * W4A8_SCALE);
+	}
+}
+
+template <class S> static __device__ void multiply_x8(float (&sum)[S::SUMS], const hopper_args &a,
+	const slice_ring<S> &r, turn &t, const tile_slices &k)
+{
+	float part[S::SUMS];
+	uint32_t left[S::SLABS][4];
+
+#pragma unroll
+	for (int j = 0; j < S::SUMS; j++)
+		sum[j] = 0;
+	for (int32_t i = k.from; i < k.to; i++) {
+		uint64_t x = operand(r.x + (size_t)t.stage * S::X);
+		float2 f;
+
+		mbarrier_wait(&r.full[t.stage], t.phase);
+		f = left_of<S>(left, r, t, a.w.K - i * S::DEPTH);
+		if (S::F == FORM_W4A8) {
+#pragma unroll
+			for (int s = 0; s < S::SLABS; s++)
+				keep_order(left[s]);
+		}
 		wgmma_fence();
 #pragma unroll
 		for (int s = 0; s < S::SLABS; s++)
@@ -357,7 +387,7 @@ template <class S> static __device__ void multiply_w8a8(float (&sum)[S::SUMS], c
 		step<S>(t);
 #pragma unroll
 		for (int j = 0; j < S::SUMS; j++)
-			sum[j] += part[j] * f[j / 2 % 2];
+			sum[j] += part[j] * (j / 2 % 2 ? f.y : f.x);
 	}
 }
 
@@ -454,7 +484,7 @@ template <class S> static __device__ void put_tile(float (&sum)[S::SUMS], const 
 			int32_t r = token + 8 * j + 2 * t + i % 2, c = output + g + i / 2 * 8;
 			float &v = sum[4 * j + i];
 
-			if (S::F == FORM_W8A8)
+			if (S::X8)
 				v *= r < a.T ? a.x_scale[r] : 0;
 			v += bias[i / 2];
 			if (a.f32 && r < a.T && c < a.N)
@@ -479,7 +509,7 @@ template <class S> static __device__ void consume(const hopper_args &a, const sl
 		else if constexpr (S::F == FORM_W4)
 			multiply_w4<S>(sum, a, r, t, k);
 		else
-			multiply_w8a8<S>(sum, a, r, t, k);
+			multiply_x8<S>(sum, a, r, t, k);
 		keep_order(sum);
 		if (k.to - k.from < a.slices && !add_parts<S>(sum, a, r, k))
 			continue;
@@ -534,6 +564,7 @@ typedef tile_shape<FORM_BF16, 256> bf16_256;
 typedef tile_shape<FORM_W4, 128> w4_128;
 typedef tile_shape<FORM_W4, 256> w4_256;
 typedef tile_shape<FORM_W8A8, 128> w8a8_128;
+typedef tile_shape<FORM_W4A8, 128> w4a8_128;
 
 template <class S> static bool allow(struct dev *d)
 {
@@ -549,7 +580,7 @@ bool hopper_many_rows_prepare(struct dev *d)
 	return cuda_ok(d, cudaMemsetAsync(d->product.hopper_work, 0, counts, d->stream),
 			"clear counts of tiles") &&
 	       allow<bf16_128>(d) && allow<bf16_256>(d) && allow<w4_128>(d) && allow<w4_256>(d) &&
-	       allow<w8a8_128>(d);
+	       allow<w8a8_128>(d) && allow<w4a8_128>(d);
 }
 
 static size_t counts_bytes(const struct dev *d)
@@ -588,7 +619,7 @@ template <class S> static void launch(struct dev *d, struct hopper_args *a, cons
 {
 	int32_t blocks = schedule<S>(d, a);
 
-	if (cuda_ok(d, tensor_map(&a->x_map, S::F != FORM_W8A8, x, a->K, a->T, S::TOKENS),
+	if (cuda_ok(d, tensor_map(&a->x_map, !S::X8, x, a->K, a->T, S::TOKENS),
 			"describe activations") &&
 	    (!w || cuda_ok(d, tensor_map(&a->w_map, true, w, a->K, a->N, OUTPUTS), "describe weights")))
 		cuda_ok(d, start(hopper_many_kernel<S>, (unsigned)blocks, THREADS, S::SHARED_BYTES, d->stream, *a),
@@ -601,8 +632,8 @@ static bool wide(int32_t T)
 	return (T + 255) / 256 * (256 + OUTPUTS / 2) <= (T + 127) / 128 * (128 + OUTPUTS / 2);
 }
 
-/* x is in bf16, or for weights of 8 bits in e4m3 with d->product.x8_scale.  False: it cannot do this
- * product. */
+/* x is in bf16, or where uses_x8() and for weights of 8 bits in e4m3 with d->product.x8_scale.  False: it cannot do
+ * this product. */
 bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const struct weight *w, int T)
 {
 	struct hopper_args a = {};
@@ -622,6 +653,8 @@ bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const str
 	a.part = (float *)(d->product.hopper_work + counts_bytes(d));
 	if (w->held == HELD_W8)
 		launch<w8a8_128>(d, &a, x, NULL);
+	else if (uses_x8(d, w))
+		launch<w4a8_128>(d, &a, x, NULL);
 	else if (w->held == HELD_W4 && wide(T))
 		launch<w4_256>(d, &a, x, NULL);
 	else if (w->held == HELD_W4)

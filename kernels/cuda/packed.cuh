@@ -109,6 +109,37 @@ template <class F> static inline __device__ void quantize_row(F value, int32_t K
 		*scale = most / 448;
 }
 
+/* ---- weights of 4 bits in e4m3 ---------------------------------------------------------- */
+
+/* Any v of 0 .. 16 is, as bits of e4m3, the number v * 2^-9.  So q - z, of -16 .. 15, is its sign and its size: no
+ * rounding.  This is what sums of such products are too small by. */
+#define W4A8_SCALE 512.0f
+
+/* 16 - z in each byte, of a word of scales: b / s is 8 - z. */
+static inline __device__ uint32_t w4a8_offset(float2 scale)
+{
+	int z = scale.x != 0 ? (int)rintf(divide_fast(scale.y, scale.x)) : 0;
+
+	return (uint32_t)(z + 8 < 0 ? 0 : z + 8 > 16 ? 16 : z + 8) * 0x01010101u;
+}
+
+/* Of the digits in the low halves of four bytes. */
+static inline __device__ uint32_t e4m3_of_digits(uint32_t word, uint32_t offset)
+{
+	uint32_t v = (word & 0x0f0f0f0f) + offset, below = ~v >> 4 & 0x01010101; /* v is q - z + 16 */
+
+	return ((v & 0x0f0f0f0f) ^ below * 15) + below * 0x81;
+}
+
+/* The eight weights of a word, as the two words that W8 has of the same inputs. */
+static inline __device__ void e4m3_of_w4(uint32_t word, uint32_t offset, uint32_t &low, uint32_t &high)
+{
+	uint32_t even = e4m3_of_digits(word, offset), odd = e4m3_of_digits(word >> 4, offset);
+
+	low = pick_bytes(even, odd, 0x6240);
+	high = pick_bytes(even, odd, 0x7351);
+}
+
 /* ---- one element at a time ------------------------------------------------------------ */
 
 /* A matrix in any of the forms that products read: for embeddings, and for the check at open, which holds every fast

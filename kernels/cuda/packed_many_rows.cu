@@ -6,6 +6,7 @@
  *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale per row.  The sums of a group are
  *	         kept in separate registers until they are scaled, because tensor cores keep few digits for
  *	         e4m3
+ *	W4A8     the same beside 4 bits, on request: q - z is a whole number of -16 .. 15, which e4m3 has
  *
  * Schedule   A block computes a tile, while there are tiles for all that fit on the GPU at a time.  Those of the last
  *            wave are laid end to end and cut into equal stripes (stripes.cuh).
@@ -23,12 +24,13 @@
 #define FM 4                                 /* fragments per warp: 64 rows, 32 columns */
 #define FN 4
 
-enum form { FORM_W4, FORM_W8, FORM_W8A8 };
+enum form { FORM_W4, FORM_W8, FORM_W8A8, FORM_W4A8 };
 
 template <enum form F_> struct many {
 	static const enum form F = F_;
-	static const int WORDS = F == FORM_W4 ? 1 : 2;
-	static const int ROW_BYTES = F == FORM_W8A8 ? SLAB : 2 * SLAB, PITCH = ROW_BYTES + 16;
+	static const bool X8 = F == FORM_W8A8 || F == FORM_W4A8, FOUR = F == FORM_W4 || F == FORM_W4A8;
+	static const int WORDS = FOUR ? 1 : 2;
+	static const int ROW_BYTES = X8 ? SLAB : 2 * SLAB, PITCH = ROW_BYTES + 16;
 	static const size_t X = ROWS * PITCH, W = (size_t)COLS / STRIP * WORDS * TILE_WORDS * sizeof(uint32_t);
 	static const size_t STAGE = X + W + COLS * sizeof(uint32_t);
 	static const int STAGES = F == FORM_W4 ? 3 : 4; /* W4: two blocks per multiprocessor of 99 KiB */
@@ -40,7 +42,7 @@ struct packed_many_args {
 	void *y;
 	bool f32;
 	const unsigned char *x;                  /* bf16, or e4m3 in the order of packed_place() */
-	const float *x_scale;                    /* W8A8: [T] */
+	const float *x_scale;                    /* e4m3: [T] */
 	struct packed w;
 	const float *bias;
 	int32_t T;
@@ -91,10 +93,16 @@ static __device__ uint32_t scaled(uint32_t pair, float s, float b)
 	return bf16_pair(__uint_as_float(pair << 16) * s + b, __uint_as_float(pair & 0xffff0000) * s + b);
 }
 
-/* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
+/* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others.  Beside x in
+ * e4m3 b[0] and b[1] are their bytes. */
 template <class S> static __device__ void expand(const uint32_t *word, uint32_t scale, uint32_t (&b)[4])
 {
-	if (S::F == FORM_W4) {
+	if (S::F == FORM_W8A8) {
+		b[0] = word[0];
+		b[1] = word[S::WORDS - 1];
+	} else if (S::F == FORM_W4A8) {
+		e4m3_of_w4(word[0], w4a8_offset(f32_of_f16_pair(scale)), b[0], b[1]);
+	} else if (S::F == FORM_W4) {
 		float2 f = f32_of_f16_pair(scale);
 
 		f.y -= 136 * f.x;                /* 0x4300 | q is 128 + q */
@@ -110,15 +118,20 @@ template <class S> static __device__ void expand(const uint32_t *word, uint32_t 
 	}
 }
 
-template <class S> struct parts { float part[S::F == FORM_W8A8 ? FM : 1][FN][4]; }; /* not yet scaled */
+template <class S> struct parts { float part[S::X8 ? FM : 1][FN][4]; }; /* not yet scaled */
+
+template <class S> static __device__ float factor(uint32_t scale)
+{
+	return S::F == FORM_W4A8 ? f32_of_f16_pair(scale).x * W4A8_SCALE : __uint_as_float(scale);
+}
 
 template <class S> static __device__ void fold(float (&sum)[FM][FN][4], parts<S> &p, const uint32_t *scale)
 {
 #pragma unroll
 	for (int i = 0; i < FM * FN * 4; i++) {
-		float *part = &p.part[S::F == FORM_W8A8 ? i / 16 : 0][i / 4 % 4][i % 4];
+		float *part = &p.part[S::X8 ? i / 16 : 0][i / 4 % 4][i % 4];
 
-		sum[i / 16][i / 4 % 4][i % 4] += *part * __uint_as_float(scale[i / 4 % 4 * 8 + i % 2]);
+		sum[i / 16][i / 4 % 4][i % 4] += *part * factor<S>(scale[i / 4 % 4 * 8 + i % 2]);
 		*part = 0;
 	}
 }
@@ -139,31 +152,26 @@ template <class S> static __device__ void multiply(float (&sum)[FM][FN][4], part
 
 		for (int i = 0; i < S::WORDS; i++)
 			word[i] = w[in_tile<S::WORDS>(column % STRIP / 8 + n, i, lane)];
-		if (S::F == FORM_W8A8) {
-			b[n][0] = word[0];
-			b[n][1] = word[1];
-		} else {
-			expand<S>(word, scale[8 * n + lane / 4], b[n]);
-		}
+		expand<S>(word, S::F == FORM_W8A8 ? 0 : scale[8 * n + lane / 4], b[n]);
 	}
 #pragma unroll
 	for (int m = 0; m < FM; m++) {
 		uint32_t a[2][4];
 
 		ldmatrix_x4(a[0], x + 16 * m * S::PITCH);
-		if (S::F != FORM_W8A8)
+		if (!S::X8)
 			ldmatrix_x4(a[1], x + 16 * m * S::PITCH + 32);
 #pragma unroll
 		for (int n = 0; n < FN; n++) {
-			if (S::F == FORM_W8A8) {
-				mma_e4m3(p.part[S::F == FORM_W8A8 ? m : 0][n], a[0], b[n][0], b[n][1]);
+			if (S::X8) {
+				mma_e4m3(p.part[S::X8 ? m : 0][n], a[0], b[n][0], b[n][1]);
 			} else {
 				mma_bf16(sum[m][n], a[0], b[n][0], b[n][1]);
 				mma_bf16(sum[m][n], a[1], b[n][2], b[n][3]);
 			}
 		}
 	}
-	if (S::F == FORM_W8A8 && over)
+	if (S::X8 && over)
 		fold<S>(sum, p, scale + lane % 4 * 2);
 }
 
@@ -290,7 +298,7 @@ template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 		if (k.to - k.from < a.w.K / SLAB &&
 		    !add_parts(sum, a, k, row, (uint32_t *)(shared + S::STAGES * S::STAGE)))
 			continue;
-		if (S::F == FORM_W8A8)
+		if (S::X8)
 			scale_rows(sum, a, row);
 		put_y(sum, a.y, a.f32, a.bias, row, col, a.T, a.w.N);
 	}
@@ -325,7 +333,8 @@ template <class S> static bool allow(struct dev *d)
 
 bool packed_many_rows_prepare(struct dev *d)
 {
-	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d);
+	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d) &&
+	       allow<many<FORM_W4A8>>(d);
 }
 
 size_t packed_many_part_bytes(const struct dev *d)
@@ -364,18 +373,18 @@ void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const str
 	struct packed_many_args a = { y, f32, (const unsigned char *)x, d->product.x8_scale, w->packed,
 		w->bias, T, 0, 0, 0, 0, d->product.part, d->product.arrived };
 
+	bool x8 = uses_x8(d, w);
+
 	if (d->fault.lost)
 		return;
-	if (w->held == HELD_W4) {
-		if (!hopper_many_rows(d, y, f32, x, w, T))
-			product<many<FORM_W4>>(d, a);
-	} else if (!uses_x8(d)) {
-		product<many<FORM_W8>>(d, a);
-	} else {
-		if (!made)
-			quantize(d, x, w->k, T);
+	if (x8 && !made)
+		quantize(d, x, w->k, T);
+	if (x8)
 		a.x = (const unsigned char *)d->product.x8;
-		if (!d->fault.lost && !hopper_many_rows(d, y, f32, d->product.x8, w, T))
-			product<many<FORM_W8A8>>(d, a);
-	}
+	if (d->fault.lost || ((x8 || w->held == HELD_W4) && hopper_many_rows(d, y, f32, a.x, w, T)))
+		return;
+	if (w->held == HELD_W4)
+		x8 ? product<many<FORM_W4A8>>(d, a) : product<many<FORM_W4>>(d, a);
+	else
+		x8 ? product<many<FORM_W8A8>>(d, a) : product<many<FORM_W8>>(d, a);
 }

@@ -18,6 +18,7 @@ struct products {
 	size_t n_arrived;
 	bool divided;                /* tiles of packed_many_rows.cu are shared by blocks; `part` has room for it */
 	unsigned char *hopper_work;  /* hopper_work_bytes(); NULL: not in use */
+	bool w4a8;                   /* activations in e4m3 beside weights of 4 bits, too */
 	uint32_t *x8;                /* [tokens][widest / 4] in e4m3; NULL: not needed */
 	float *x8_scale;             /* [tokens] */
 	const struct weight *made_for; /* x is already in the 8 bits or the order that this weight reads; or

@@ -28,6 +28,16 @@ static inline void mma_e4m3(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 	emu_mma_m16n8k32_e4m3(c, a, b);
 }
 static inline float exp2_fast(float x) { return exp2f(x); }
+static inline float divide_fast(float x, float y) { return x / y; }
+static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
+{
+	uint64_t both = (uint64_t)b << 32 | a;
+	uint32_t r = 0;
+
+	for (int i = 0; i < 4; i++)
+		r |= (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+	return r;
+}
 static inline uint32_t mul_bf16_pair(uint32_t a, uint32_t b)
 {
 	return bf16_of(f32_of((bf16)a) * f32_of((bf16)b)) |
@@ -109,6 +119,15 @@ static inline __device__ float exp2_fast(float x)
 
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
 	return r;
+}
+
+/* Off by a few of the last bits. */
+static inline __device__ float divide_fast(float x, float y) { return __fdividef(x, y); }
+
+/* Byte i of the result is byte `which >> 4 * i & 7` of b:a. */
+static inline __device__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
+{
+	return __byte_perm(a, b, which);
 }
 
 /* Two products.  sm_80 has no mul.bf16x2, but an fma, to which adding -0 changes nothing. */

@@ -22,6 +22,7 @@ enum special {
 	SPECIAL_PIECES,              /* a token's attention is not divided among blocks */
 	SPECIAL_RUN_PIECES,          /* nor is a run's */
 	SPECIAL_ATTEND_ONE,          /* single tokens are attended to as runs of one */
+	SPECIAL_W4A8,                /* activations stay bf16 beside weights of 4 bits */
 	N_SPECIAL
 };
 

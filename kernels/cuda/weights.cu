@@ -587,6 +587,11 @@ bool weight_packed(const struct sr_tensor *t)
 	return t->n > 0 && (h == HELD_W4 || h == HELD_W8);
 }
 
+bool weight_whole_zeros(const struct sr_tensor *t)
+{
+	return t->n > 1 && (is_apart(t->type) || t->type == SR_Q4_0);
+}
+
 /* Finds one stored form for all parts together. */
 static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part, int n, char *err,
 	size_t errlen)
@@ -594,6 +599,7 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 	int32_t group = 0;
 
 	w->held = held_as(part[0]);
+	w->whole_zeros = true;
 	w->count = part[0]->count > 1 ? part[0]->count : 1;
 	for (int i = 0; i < n; i++) {
 		int64_t e = check_all(part[i], w->count, err, errlen);
@@ -619,6 +625,7 @@ static int64_t check_parts(struct weight *w, const struct sr_tensor *const *part
 			return refuse(-ENOTSUP, err, errlen, "tensor %s has its inputs in another order (act-order) than "
 				"%s, with which it is computed together; the CUDA back end needs them alike",
 				part[i]->name, part[0]->name);
+		w->whole_zeros &= weight_whole_zeros(part[i]);
 		w->n += part[i]->n;
 		w->whole += part[i]->whole ? part[i]->whole : part[i]->n;
 		group = divides_both(each, group);

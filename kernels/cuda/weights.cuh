@@ -16,6 +16,7 @@ struct weight {
 	enum held held;
 	int32_t n, k;
 	int32_t whole;               /* outputs that all ranks have together; n, if there is one rank */
+	bool whole_zeros;            /* W4: b / s of packed.cuh is a whole number */
 	int32_t count;               /* experts, each [n][k]; 1: none */
 	bf16  *mat;                  /* BF16: [count][n][k] */
 	float *vec;                  /* VECTOR: [k]; F32, a router's: [n][k] */
@@ -46,6 +47,7 @@ int  loader_finish(struct dev *d, char *err, size_t errlen); /* after the last r
 int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *const *part,
                    const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 bool weight_packed(const struct sr_tensor *t);              /* held in 4 or 8 bits, if it is alone */
+bool weight_whole_zeros(const struct sr_tensor *t);         /* of 4 bits, with zero points that are whole numbers */
 int64_t weight_bytes(const struct weight *w);               /* as stored, without its bias */
 void weights_free(struct dev *d);                           /* and the loader */
 

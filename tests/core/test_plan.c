@@ -161,6 +161,8 @@ static void test_gpu(void **state)
 	good("");
 	assert_true(plan.max_seqs == 1024 && plan.batch_tokens == 16384);
 	assert_non_null(strstr(plan.text, "captured, and what libraries take"));
+	good("--w4-activations fp8");
+	assert_true(plan.limits.w4a8 && (good(""), !plan.limits.w4a8));
 	good("--enforce-eager");
 	assert_non_null(strstr(plan.text, "none; what libraries take"));
 	set_device("cuda", 24 * GB, 23 * GB);
@@ -169,6 +171,8 @@ static void test_gpu(void **state)
 	good("--kv-cache-dtype bfloat16");
 	set_device("cpu", 16 * GB, 15 * GB);      /* the CPU lacks it, too, but none is asked for */
 	good("");
+	assert_int_equal(make("--w4-activations fp8"), -ENOTSUP);
+	assert_non_null(strstr(err, "the CPU does not have it"));
 	model->kv_f8 = false;
 }
 

@@ -14,6 +14,7 @@ extern "C" {
 
 #include "kernels/cuda/backend.cu"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/packed.cuh"
 #include "tests/cuda/errors.h"
 #include "tests/cuda/real.h"
 #include "tests/cuda/truth.h"
@@ -222,7 +223,8 @@ static const char *kernel_of(const struct bench *b, const struct weight *w, cons
 	bool w4 = w->held == HELD_W4;
 
 	if (r->many)
-		return w4 ? "packed_many_rows W4" : b->d->product.x8 ? "packed_many_rows W8A8" : "packed_many_rows W8";
+		return w4 ? uses_x8(b->d, w) ? "packed_many_rows W4A8" : "packed_many_rows W4" :
+			b->d->product.x8 ? "packed_many_rows W8A8" : "packed_many_rows W8";
 	if (r->rows <= 16)
 		return w4 ? "packed_few_rows 16, W4" : "packed_few_rows 16, W8";
 	if (r->rows <= 32)
@@ -237,7 +239,7 @@ static void compare(struct bench *b, const char *what, const struct weight *w, c
 	size_t T = (size_t)r->T, N = (size_t)w->n, K = (size_t)w->k;
 	std::vector<float> x(T * K), y(T * N);
 	std::vector<bf16> half(T * K);
-	bool f8 = r->many && w->held == HELD_W8 && b->d->product.x8;
+	bool f8 = r->many && uses_x8(b->d, w);
 
 	for (size_t i = 0; i < T * K; i++) {
 		half[i] = bf16_of(unit(&b->seed) * (i % 37 == 5 ? 8.0f : 1.5f));
@@ -306,7 +308,8 @@ static void products(struct bench *b, bool small)
 			int32_t group = kind.group ? kind.group : kind.type == SR_Q4_K ? 256 : 32;
 			size_t used;
 
-			if (s.k % group || (small && s.n != 200) || (small && !w8 && b->d->gpu.capability < 90) ||
+			if (s.k % group || (small && s.n != 200) || (small && !w8 && !b->d->product.w4a8 && b->d->gpu.capability < 90) ||
+			    (w8 && b->d->product.w4a8) ||
 			    (s.k == 2048 && (group < 64 || w8)) ||
 			    (s.n % 8 && kind.type != SR_Q4_1 && !w8))
 				continue;
@@ -322,7 +325,7 @@ static void products(struct bench *b, bool small)
 				if (!small)
 					compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
 			}
-			struct run_case r = { many_rows[turn % 2], 0, true, w8 && b->d->product.x8 ?
+			struct run_case r = { many_rows[turn % 2], 0, true, uses_x8(b->d, w) ?
 				e4m3_bound(b->d->gpu.capability) : 0.003 };
 
 			compare(b, kind.what, w, truth.get(), NULL, b->room + used, &r);
@@ -358,6 +361,41 @@ static void test_products_f8(void **)
 	assert_non_null(b.d->product.x8);
 	products(&b, true);
 	tear_down(&b);
+}
+
+/* The same beside weights of 4 bits, if their zero points are whole numbers: q - z in e4m3 is exact.  On Hopper groups
+ * of less than 128 inputs stay with bf16. */
+static void test_products_w4a8(void **)
+{
+	for (int capability : { 89, 90 }) {
+		struct bench b;
+
+		set_up(&b, capability);
+		b.d->product.w4a8 = b.d->product.x8;
+		if (b.d->product.x8)
+			products(&b, true);
+		tear_down(&b);
+	}
+}
+
+/* Every q beside every z, as a file's scale and shift say them. */
+static void test_e4m3_of_w4(void **)
+{
+	for (int z = 0; z < 17; z++) {
+		float2 scale = { 0.0123f, f32_of_f16(f16_of_f32(0.0123f * (float)(8 - z))) };
+		uint32_t low, high;
+
+		e4m3_of_w4(0x76543210, w4a8_offset(scale), low, high);
+		for (int i = 0; i < 4; i++) {      /* nibbles 0, 1, 4, 5, then 2, 3, 6, 7 */
+			int q = i / 2 * 4 + i % 2;
+
+			assert_true(e4m3_value(low >> 8 * i & 0xff) * W4A8_SCALE == (float)(q - z));
+			assert_true(e4m3_value(high >> 8 * i & 0xff) * W4A8_SCALE == (float)(q + 2 - z));
+		}
+		e4m3_of_w4(0xfedcba98, w4a8_offset(scale), low, high);
+		for (int i = 0; i < 4; i++)
+			assert_true(e4m3_value(low >> 8 * i & 0xff) * W4A8_SCALE == (float)(i / 2 * 4 + i % 2 + 8 - z));
+	}
 }
 
 /* Hopper's kernels for many rows (test_cuda_hopper.cc has more of them). */
@@ -809,6 +847,8 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_products_f8),
 		cmocka_unit_test(test_products_hopper),
+		cmocka_unit_test(test_products_w4a8),
+		cmocka_unit_test(test_e4m3_of_w4),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_divided),
 #endif

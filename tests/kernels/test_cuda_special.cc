@@ -43,7 +43,7 @@ static void test_names(void **)
 
 /* ---- answers -------------------------------------------------------------------------- */
 
-#define ALL "dense_few,packed_few,pieces,run_pieces,attend_one,hopper_many,hopper_attend,w8a8,lt,graphs,early_start"
+#define ALL "dense_few,packed_few,pieces,run_pieces,attend_one,hopper_many,hopper_attend,w8a8,w4a8,lt,graphs,early_start"
 
 static struct sr_model wide_heads(void)
 {
@@ -181,6 +181,40 @@ static void test_off(void **)
 	capability(80);
 }
 
+/* Activations in e4m3 beside 4 bits: only on request, where the GPU can and the weights have whole zero points. */
+static void test_w4_activations(void **)
+{
+	static const struct { int gpu; int32_t type; int deterministic, result; const char *say; } cases[] = {
+		{ 80, SR_Q4_0, 0, -ENOTSUP, "begin with 8.9" }, { 89, SR_Q4_0, 1, -ENOTSUP, "stay bf16" },
+		{ 89, SR_Q4_1, 0, -ENOTSUP, "whole zero points" }, { 89, SR_BF16, 0, -ENOTSUP, "whole zero points" },
+		{ 89, SR_Q4_0, 0, 0, NULL },
+	};
+
+	for (const auto &c : cases) {
+		struct sr_model shape = wide_heads();
+		struct sr_limits lim = limits();
+		struct tiny *t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
+		struct drive d;
+
+		capability(c.gpu);
+		lim.worked = 0;
+		lim.deterministic = c.deterministic;
+		lim.w4a8 = 1;
+		assert_int_equal(drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim), c.result);
+		if (c.result) {
+			assert_true(strstr(d.err, "--w4-activations fp8") && strstr(d.err, c.say));
+		} else {
+			assert_true(wants_x8(&d.b->d, d.b->net.layer[0].gu, 130));
+			assert_false(wants_x8(&d.b->d, d.b->net.layer[0].gu, 128));
+			d.b->d.without = 1 << SPECIAL_W4A8;
+			assert_false(wants_x8(&d.b->d, d.b->net.layer[0].gu, 130));
+			drive_close(&d);
+		}
+		tiny_destroy(t);
+	}
+	capability(80);
+}
+
 /* Up to 128 rows beside packed weights go 64 at a time, where there is no wgmma. */
 static void test_few_most(void **)
 {
@@ -301,19 +335,22 @@ static void test_self_check(void **)
 		int gpu;
 		uint32_t off;                  /* bits of what is switched off */
 		int heads;                     /* 0: the shape's; 1: runs are divided in the check, on four processors, too */
+		int32_t w4a8;
 	} cases[] = {
-		{ NULL, 0, EMU_WRONG, SR_BF16, 80, 0, 0 },
-		{ NULL, 0, EMU_WRONG, SR_Q4_1, 90, 0, 0 },
-		{ NULL, 0, EMU_WRONG, SR_F8, 90, 0, 0 },
-		{ "rows_args", 0, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_DENSE_FEW, 0 },
-		{ "packed_few_args", 0, EMU_WRONG, SR_Q4_1, 80, 1 << SPECIAL_PACKED_FEW, 0 },
-		{ "hopper_args", 0, EMU_WRONG, SR_Q4_1, 90, 1 << SPECIAL_HOPPER_MANY, 0 },
-		{ "run_args", 0, EMU_WRONG, SR_BF16, 90, 1 << SPECIAL_HOPPER_ATTEND, 0 },
-		{ "attend_args", 73728, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_ATTEND_ONE, 0 },
-		{ "packed_many_args", 43008, EMU_WRONG, SR_F8, 89, 1 << SPECIAL_W8A8, 0 },
-		{ "attend_args", 73728, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES, 0 },
-		{ "attend_args", 0, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES | 1 << SPECIAL_RUN_PIECES, 1 },
-		{ "add_norm_args", 0, EMU_WRONG_EARLY, SR_BF16, 90, 1 << SPECIAL_EARLY_START, 0 },
+		{ NULL, 0, EMU_WRONG, SR_BF16, 80, 0, 0, 0 },
+		{ NULL, 0, EMU_WRONG, SR_Q4_1, 90, 0, 0, 0 },
+		{ NULL, 0, EMU_WRONG, SR_F8, 90, 0, 0, 0 },
+		{ "rows_args", 0, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_DENSE_FEW, 0, 0 },
+		{ "packed_few_args", 0, EMU_WRONG, SR_Q4_1, 80, 1 << SPECIAL_PACKED_FEW, 0, 0 },
+		{ "hopper_args", 0, EMU_WRONG, SR_Q4_1, 90, 1 << SPECIAL_HOPPER_MANY, 0, 0 },
+		{ "run_args", 0, EMU_WRONG, SR_BF16, 90, 1 << SPECIAL_HOPPER_ATTEND, 0, 0 },
+		{ "attend_args", 73728, EMU_WRONG, SR_BF16, 80, 1 << SPECIAL_ATTEND_ONE, 0, 0 },
+		{ "packed_many_args", 43024, EMU_WRONG, SR_F8, 89, 1 << SPECIAL_W8A8, 0, 0 },
+		{ "attend_args", 73728, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES, 0, 0 },
+		{ "attend_args", 0, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES | 1 << SPECIAL_RUN_PIECES, 1, 0 },
+		{ "add_norm_args", 0, EMU_WRONG_EARLY, SR_BF16, 90, 1 << SPECIAL_EARLY_START, 0, 0 },
+		{ NULL, 0, EMU_WRONG, SR_Q4_0, 89, 0, 0, 1 },
+		{ "packed_many_args", 34832, EMU_WRONG, SR_Q4_0, 89, 1 << SPECIAL_W4A8, 0, 1 },
 	};
 
 	for (const auto &c : cases) {
@@ -335,6 +372,8 @@ static void test_self_check(void **)
 		lim.worked = 0;
 		lim.logit_rows = 40;
 		lim.self_check = 1;
+		lim.w4a8 = c.w4a8;
+		lim.tokens = c.w4a8 ? 200 : lim.tokens; /* more than the kernels of few rows take */
 		t->n_done = 0;
 		if (drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim))
 			fail_msg("%s: %s", c.arguments, d.err);
@@ -382,6 +421,7 @@ int main(void)
 		cmocka_unit_test(test_answers),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_off),
+		cmocka_unit_test(test_w4_activations),
 		cmocka_unit_test(test_few_most),
 		cmocka_unit_test(test_run_pieces),
 		cmocka_unit_test(test_self_check),
