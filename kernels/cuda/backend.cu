@@ -179,6 +179,7 @@ static size_t lay_scratch(struct sr_backend *b, unsigned char *base)
 	}
 	d->draw.candidates = (float *)cut(&c, R * V, sizeof(float));
 	d->draw.count = (uint32_t *)cut(&c, R * V, sizeof(uint32_t));
+	d->draw.sampler = sampler_bytes(d) ? (struct sampler *)cut(&c, sampler_bytes(d), 1) : NULL;
 	lay_products(b, &c, rows);
 	lay_routing(b, &c);
 	d->product.hopper_work = hopper_work_bytes(d) ? (unsigned char *)cut(&c, hopper_work_bytes(d), 1) : NULL;

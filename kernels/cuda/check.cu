@@ -5,6 +5,7 @@
  *	products    the first layer's, 16, 32, 64 and more rows: SAMPLES outputs, each a sum by one warp in f32
  *	attention   in the first layer's place of the cache, before it is in use: a token in one piece, in three, a
  *	            run likewise
+ *	a draw      by several blocks and by one: the same bits
  *	steps       a step of padding with early starts and without: the same bits
  *
  * It takes no memory of its own: activations and the cache are free until the first batch. */
@@ -27,7 +28,7 @@
 
 static const char *const names[N_SPECIAL] = {
 	"early_start", "graphs", "lt", "hopper_many", "hopper_attend", "w8a8", "dense_few", "packed_few", "pieces",
-	"run_pieces", "attend_one", "w4a8",
+	"run_pieces", "attend_one", "w4a8", "sample_blocks",
 };
 
 const char *special_name(int which)
@@ -462,6 +463,52 @@ static void check_steps(struct dev *d)
 	free(x[1]);
 }
 
+/* ---- sampling ------------------------------------------------------------------------- */
+
+/* A draw by several blocks and by one, of the same logits: the same bits.  The slot of padding takes part. */
+static void check_draw(struct dev *d)
+{
+	struct slot *slot = d->slots.slot + d->batch.null_slot, was, asked = {};
+	struct current_batch current, place = {};
+	struct batch_pick pick = {};
+	struct sr_result r[2] = {};
+	struct compared at = {};
+
+	if (sample_blocks(d, 1) == 1)
+		return;
+	about_to(d, SPECIAL_SAMPLE_BLOCKS);
+	asked.s.temperature = 0.8f;
+	asked.s.top_k = 900;
+	asked.s.top_p = 0.9f;
+	asked.s.repetition = 1;
+	pick.id = -1;
+	pick.slot = d->batch.null_slot;
+	pick.rank = 1;
+	place.result = (struct sr_result *)d->act.place[P_X];
+	cuda_ok(d, cudaMemcpyAsync(&was, slot, sizeof(was), cudaMemcpyDeviceToHost, d->stream), "check");
+	cuda_ok(d, cudaMemcpyAsync(&current, d->batch.current, sizeof(current), cudaMemcpyDeviceToHost, d->stream), "check");
+	cuda_ok(d, cudaStreamSynchronize(d->stream), "check");
+	cuda_ok(d, cudaMemcpyAsync(d->batch.current, &place, sizeof(place), cudaMemcpyHostToDevice, d->stream), "check");
+	cuda_ok(d, cudaMemcpyAsync(d->batch.list.pick, &pick, sizeof(pick), cudaMemcpyHostToDevice, d->stream), "check");
+	for (int i = 0; i < 2; i++) {
+		uint32_t without = d->without;
+
+		cuda_ok(d, cudaMemcpyAsync(slot, &asked, sizeof(asked), cudaMemcpyHostToDevice, d->stream), "check");
+		fill(d, d->act.place[P_LOGITS], false, 2 * (size_t)d->m->n_vocab, 7); /* two of bf16 are one of f32 */
+		d->without |= i ? 1u << SPECIAL_SAMPLE_BLOCKS : 0;
+		sample(d, 0, 0, 1);
+		d->without = without;
+		cuda_ok(d, cudaMemcpyAsync(&r[i], place.result, sizeof(r[i]), cudaMemcpyDeviceToHost, d->stream), "check");
+		cuda_ok(d, cudaStreamSynchronize(d->stream), "check");
+	}
+	cuda_ok(d, cudaMemcpyAsync(slot, &was, sizeof(was), cudaMemcpyHostToDevice, d->stream), "check");
+	cuda_ok(d, cudaMemcpyAsync(d->batch.current, &current, sizeof(current), cudaMemcpyHostToDevice, d->stream), "check");
+	cuda_ok(d, cudaStreamSynchronize(d->stream), "check");
+	at.at = r[0].id;
+	if (memcmp(&r[0], &r[1], sizeof(r[0])) && !d->fault.lost)
+		switch_off(d, SPECIAL_SAMPLE_BLOCKS, "a draw", 1, fabsf(r[0].logprob - r[1].logprob), &at);
+}
+
 /* ---- all ------------------------------------------------------------------------------ */
 
 int self_check(struct dev *d, const struct net *n, const struct sr_limits *lim, char *err, size_t errlen)
@@ -482,6 +529,8 @@ int self_check(struct dev *d, const struct net *n, const struct sr_limits *lim, 
 	}
 	if (!e)
 		e = check_attention(d, n, lim, err, errlen);
+	if (!e)
+		check_draw(d);
 	if (!e)
 		check_steps(d);
 	d->product.made_for = d->product.reader = NULL;

@@ -73,10 +73,13 @@ struct draw_space {
 	int32_t width;               /* elements of a vector in a batch */
 	float    *candidates;        /* [logit_rows][n_vocab] */
 	uint32_t *count;             /* [logit_rows][n_vocab], all zero between kernels */
+	struct sampler *sampler;     /* sampler_bytes(); NULL: a block has a whole row (sample.cu) */
 	int32_t  *drawn;             /* [picks] ids drawn in rows with guesses; NULL: there are none */
 };
 
 void sample(struct dev *, float, int, int);
+size_t sampler_bytes(const struct dev *d);
+int32_t sample_blocks(const struct dev *d, int R); /* of each of R rows */
 void sample_settle(struct dev *);            /* rows with guesses: what was drawn for nothing */
 
 /* Which GPU this is, and what it can do. */

@@ -44,6 +44,7 @@ static inline float4 load_l2(const float4 *p) { return make_float4(load_l2(&p->x
 static inline uint32_t count_in(uint32_t *p) { return atomicAdd(p, 1u); }
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
+static inline void barrier_cluster() { emu_barrier_cluster(); }
 static inline uint64_t device_ns() { return emu_globaltimer(); }
 static inline uint32_t load_far(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 template <class V> static inline V load_far(const V *p) { return *p; }
@@ -95,6 +96,18 @@ static inline __device__ void let_next_start()
 #endif
 }
 
+/* Waits for all threads of all blocks of a cluster, and what they wrote is visible; sm_90 and later, which the
+ * launch checks. */
+static inline __device__ void barrier_cluster()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("barrier.cluster.arrive.release.aligned;\n"
+		"barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+	__trap();
+#endif
+}
+
 /* The device's clock in nanoseconds since an arbitrary time, in steps of up to 1 us. */
 static inline __device__ uint64_t device_ns()
 {
@@ -105,28 +118,44 @@ static inline __device__ uint64_t device_ns()
 }
 #endif
 
-/* Launches every kernel of the back end; in the emulation all GPUs support an early start. */
+/* Launches every kernel of the back end; in the emulation all GPUs support an early start.  cluster: blocks that run
+ * at the same time; 1: none wait for each other. */
 template <class... P, class... A>
-static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-	A... a)
+static inline cudaError_t start_clusters(unsigned cluster, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+	cudaStream_t s, A... a)
 {
 #ifdef CUDA_EMULATED
 	emu_early = start_early;
-	return emu_launch(grid, block, shared, s, true, [=] { kernel(P(a)...); }, __PRETTY_FUNCTION__);
+	return emu_launch(grid, block, shared, s, true, cluster, [=] { kernel(P(a)...); }, __PRETTY_FUNCTION__);
 #else
 	cudaLaunchConfig_t c = {};
-	cudaLaunchAttribute early = {};
+	cudaLaunchAttribute more[2] = {};
+	unsigned n = 0;
 
-	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	early.val.programmaticStreamSerializationAllowed = 1;
+	if (start_early) {
+		more[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		more[n++].val.programmaticStreamSerializationAllowed = 1;
+	}
+	if (cluster > 1) {
+		more[n].id = cudaLaunchAttributeClusterDimension;
+		more[n].val.clusterDim.x = cluster;
+		more[n].val.clusterDim.y = more[n].val.clusterDim.z = 1;
+		n++;
+	}
 	c.gridDim = grid;
 	c.blockDim = block;
 	c.dynamicSmemBytes = shared;
 	c.stream = s;
-	c.attrs = &early;
-	c.numAttrs = start_early;
+	c.attrs = more;
+	c.numAttrs = n;
 	return cudaLaunchKernelEx(&c, kernel, P(a)...);
 #endif
+}
+
+template <class... P, class... A>
+static inline cudaError_t start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s, A... a)
+{
+	return start_clusters(1, kernel, grid, block, shared, s, a...);
 }
 
 template <class K> static inline cudaError_t allow_shared(K *kernel, size_t bytes)

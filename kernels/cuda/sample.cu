@@ -1,17 +1,21 @@
 /* sample.cu - from logits to a token, in the order of docs/model.md ("Choosing a token").
  *
- * One block per result.  Nothing is sorted.  A radix search over the bits of the probabilities finds a
+ * One block per result, or a cluster of some while there are processors for more (sm_90 and later): each reads a share
+ * of the vocabulary, and they exchange sums through device memory (struct sampler).  Nothing is sorted.  A radix search over the bits of the probabilities finds a
  * cut.  A draw, or the last of equal ones that stays, is found by dividing the vocabulary among the warps
  * repeatedly until one id is left.
  *
  * Probabilities are added as integers (1.0 is MASS), so sums are the same in any order.  Thus a draw
- * depends only on logits, settings and position, and is the same on every GPU.
+ * depends only on logits, settings and position, and is the same on every GPU.  The only sum of floats, that of
+ * all exponentials, has the same SHARES and the same order of adding for any number of blocks.
  */
 #include "device.cuh"
 
 #define THREADS 512
 #define WARPS   (THREADS / 32)
 #define BINS    2048                 /* of the radix search: 11, 11 and 10 bits */
+#define SHARES  8                    /* most blocks of a row */
+#define LEAST   1024                 /* ids of a block's share, or a row has fewer blocks */
 #define EPS     1e-5f                /* a lower temperature counts as 0 */
 #define LOWEST  (-9999.0f)
 #define LARGE   1e30f                /* replaces infinity and anything larger, so that nothing computes inf
@@ -34,13 +38,25 @@ struct sample_args {
 	int32_t n_vocab;
 	int32_t width;               /* elements of a vector */
 	float cap;
+	int32_t blocks;              /* of a row: 1, 2, 4 or SHARES */
+	struct sampler *sampler;     /* [grid] */
+};
+
+/* What a block tells the others of its row, in device memory.  Two places for each in turn: who writes the second has
+ * passed a barrier that all have passed since they read the first. */
+struct sampler {
+	u64 word[2];
+	u64 bin[2][BINS];
 };
 
 struct scratch {                     /* in shared memory */
 	u64 bin[BINS];
 	u64 warp[WARPS];
-	double sum[WARPS];
+	double sum[SHARES][WARPS];
 	u64 found[2];
+	struct sampler *row;         /* [blocks] */
+	int32_t blocks, rank;        /* of this row; this one */
+	uint32_t turn;
 };
 
 /* The query of one block. */
@@ -58,6 +74,52 @@ struct query {
 };
 
 #define EACH(i, n) for (int32_t i = (int32_t)threadIdx.x; i < (n); i += THREADS)
+
+/* Of all blocks of a row together; a thread has the same ones each time. */
+#define EACH_SHARED(i, n, s) for (int32_t i = (s)->rank * THREADS + (int32_t)threadIdx.x, by_ = (s)->blocks * THREADS; \
+	i < (n); i += by_)
+
+/* ---- the blocks of a row ---------------------------------------------------------------- */
+
+/* What each thread of the row wrote is visible to all. */
+static __device__ void row_barrier(const struct scratch *s)
+{
+	if (s->blocks > 1)
+		barrier_cluster();
+	else
+		__syncthreads();
+}
+
+/* Each block gives a word, which all its threads have, and gets those of all blocks of the row. */
+static __device__ void exchange(struct scratch *s, u64 mine, u64 (&all)[SHARES])
+{
+	uint32_t turn = s->turn & 1;
+
+#pragma unroll
+	for (int i = 0; i < SHARES; i++)
+		all[i] = mine;
+	if (s->blocks == 1)
+		return;
+	if (threadIdx.x == 0)
+		s->row[s->rank].word[turn] = mine;
+	row_barrier(s);
+#pragma unroll
+	for (int i = 0; i < SHARES; i++)
+		all[i] = i < s->blocks ? *(const volatile u64 *)&s->row[i].word[turn] : 0;
+	__syncthreads(); /* all threads have read the turn */
+	if (threadIdx.x == 0)
+		s->turn++;
+}
+
+static __device__ u64 row_sum(u64 v, struct scratch *s)
+{
+	u64 all[SHARES], sum = 0;
+
+	exchange(s, block_sum(v, s->warp), all);
+	for (int i = 0; i < s->blocks; i++)
+		sum += all[i];
+	return sum;
+}
 
 /* ---- reductions ----------------------------------------------------------------------- */
 
@@ -77,8 +139,10 @@ static __device__ int32_t id_of(u64 key)
 	return (int32_t)~(uint32_t)key;
 }
 
-static __device__ u64 block_max(u64 v, u64 *scratch)
+static __device__ u64 row_max(u64 v, struct scratch *s)
 {
+	u64 *scratch = s->warp, all[SHARES];
+
 	for (int x = 16; x; x /= 2) {
 		u64 other = __shfl_xor_sync(FULL, v, x);
 
@@ -90,7 +154,29 @@ static __device__ u64 block_max(u64 v, u64 *scratch)
 	__syncthreads();
 	for (int i = 0; i < WARPS; i++)
 		v = scratch[i] > v ? scratch[i] : v;
+	exchange(s, v, all);
+	for (int i = 0; i < s->blocks; i++)
+		v = all[i] > v ? all[i] : v;
 	return v;
+}
+
+/* The share of which block has the target; `from` and `n` become that share's, `target` what is left of it. */
+template <class F> static __device__ void locate_share(int32_t &from, int32_t &n, u64 &target, struct scratch *s,
+	F weight)
+{
+	int32_t step = (n + s->blocks - 1) / s->blocks, chosen = 0;
+	int32_t a = s->rank * step, b = a + step < n ? a + step : n;
+	u64 sum = 0, all[SHARES];
+
+	for (int32_t i = a + (int32_t)threadIdx.x; i < b; i += THREADS)
+		sum += weight(i);
+	exchange(s, block_sum(sum, s->warp), all);
+	while (chosen < s->blocks - 1 && target >= all[chosen])
+		target -= all[chosen++];
+	if (chosen * step >= n)
+		chosen = (n - 1) / step; /* the target was beyond the total */
+	from = chosen * step;
+	n = n - from < step ? n - from : step;
 }
 
 /* The id i at which the sum of weight(0) .. weight(i) first exceeds `target`. */
@@ -98,6 +184,8 @@ template <class F> static __device__ int32_t locate(int32_t n, u64 target, struc
 {
 	int32_t from = 0, warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
 
+	if (s->blocks > 1)
+		locate_share(from, n, target, s, weight);
 	while (n > 1) {
 		int32_t step = (n + WARPS - 1) / WARPS, chosen = 0;
 		int32_t a = from + warp * step, b = a + step < from + n ? a + step : from + n;
@@ -133,36 +221,57 @@ static __device__ u64 largest(const float *x, int32_t n, struct scratch *s)
 {
 	u64 most = 0;
 
-	EACH(i, n) {
+	EACH_SHARED(i, n, s) {
 		u64 k = key_of(x[i], i);
 
 		most = k > most ? k : most;
 	}
-	return block_max(most, s->warp);
+	return row_max(most, s);
 }
 
 static __device__ double log_sum(const float *x, int32_t n, float max, struct scratch *s)
 {
-	float sum = 0;
+	int32_t own = SHARES / s->blocks, lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
+	u64 all[SHARES], bits;
+	double sum;
 
 	if (!(fabsf(max) < INFINITY))
 		return max > 0 ? (double)max : 0;
-	EACH(i, n)
-		sum += x[i] == x[i] ? expf(x[i] - max) : 0;
-	sum = warp_sum(sum);
 	__syncthreads(); /* the previous user has read s->sum */
-	if (threadIdx.x % 32 == 0)
-		s->sum[threadIdx.x / 32] = (double)sum;
-	__syncthreads();
-	if (threadIdx.x == 0) {              /* 8.9 and 12.0 have two lanes of double for a whole multiprocessor */
-		double all = 0;
+	for (int32_t j = 0; j < own; j++) {
+		float part = 0;
 
-		for (int i = 0; i < WARPS; i++)
-			all += s->sum[i];
-		s->sum[0] = log(all) + (double)max;
+		for (int32_t i = (s->rank * own + j) * THREADS + (int32_t)threadIdx.x; i < n; i += SHARES * THREADS)
+			part += x[i] == x[i] ? expf(x[i] - max) : 0;
+		part = warp_sum(part);
+		if (lane == 0)
+			s->sum[j][warp] = (double)part;
 	}
 	__syncthreads();
-	return s->sum[0];
+	if (threadIdx.x == 0) {              /* 8.9 and 12.0 have two lanes of double for a whole multiprocessor */
+		for (int32_t j = 0; j < own; j++)
+			for (int i = 1; i < WARPS; i++)
+				s->sum[j][0] += s->sum[j][i];
+		for (int32_t by = 1; by < own; by *= 2) /* pairs of pairs, whoever has them */
+			for (int32_t j = 0; j < own; j += 2 * by)
+				s->sum[j][0] += s->sum[j + by][0];
+	}
+	__syncthreads();
+	sum = s->sum[0][0];
+	memcpy(&bits, &sum, sizeof(bits));
+	exchange(s, bits, all);
+	__syncthreads(); /* all threads have read s->sum */
+	if (threadIdx.x == 0) {
+		double part[SHARES];
+
+		memcpy(part, all, sizeof(part));
+		for (int32_t by = 1; by < s->blocks; by *= 2)
+			for (int32_t j = 0; j < s->blocks; j += 2 * by)
+				part[j] += part[j + by];
+		s->sum[0][0] = log(part[0]) + (double)max;
+	}
+	__syncthreads();
+	return s->sum[0][0];
 }
 
 static __device__ int32_t rank_of(const float *x, int32_t n, int32_t id, struct scratch *s)
@@ -170,9 +279,9 @@ static __device__ int32_t rank_of(const float *x, int32_t n, int32_t id, struct 
 	float v = x[id];
 	u64 before = 0;
 
-	EACH(i, n)
+	EACH_SHARED(i, n, s)
 		before += i < id ? x[i] >= v : x[i] > v;
-	return 1 + (int32_t)block_sum(before, s->warp);
+	return 1 + (int32_t)row_sum(before, s);
 }
 
 static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u64 first, double logsum,
@@ -183,19 +292,19 @@ static __device__ void alternatives(const float *x, int32_t n, int32_t n_top, u6
 	for (int32_t j = 0; j < n_top; j++) {
 		bool number = last >> 32;  /* false: only NaN is left */
 
-		if (threadIdx.x == 0) {
+		if (threadIdx.x == 0 && s->rank == 0) {
 			top[j].id = number ? id_of(last) : j;
 			top[j].logprob = number ? logprob(x[id_of(last)], logsum) : LOWEST;
 		}
 		if (number && j + 1 < n_top) {
 			u64 most = 0;
 
-			EACH(i, n) {
+			EACH_SHARED(i, n, s) {
 				u64 k = key_of(x[i], i);
 
 				most = k < last && k > most ? k : most;
 			}
-			last = block_max(most, s->warp);
+			last = row_max(most, s);
 		}
 	}
 }
@@ -230,14 +339,14 @@ static __device__ void copy_allowed(const struct query *q)
 {
 	bool listed = next_list(q, NULL, SR_LIST_ALLOW);
 
-	EACH(i, q->n_vocab)
+	EACH_SHARED(i, q->n_vocab, q->s)
 		q->w[i] = listed ? -INFINITY : tame(q->x[i]);
-	__syncthreads();
+	row_barrier(q->s);
 	EACH_LIST(l, q, SR_LIST_ALLOW)
-		EACH(j, (int32_t)l[1])
+		EACH_SHARED(j, (int32_t)l[1], q->s)
 			if (in_vocab(l[2 + j], q->n_vocab))
 				q->w[l[2 + j]] = tame(q->x[l[2 + j]]);
-	__syncthreads();
+	row_barrier(q->s);
 }
 
 /* Prevents the end of a bad sequence: bans its last id if the answer ends with the ids before it.  One
@@ -246,7 +355,7 @@ static __device__ void ban_words(const struct query *q)
 {
 	uint32_t n_answer = (uint32_t)(q->n_history - q->slot->n_prompt);
 
-	if (threadIdx.x)
+	if (threadIdx.x || q->s->rank)
 		return;
 	EACH_LIST(l, q, SR_LIST_BAD) {
 		for (uint32_t j = 0; j < l[1] && l[2 + j] && l[2 + j] < l[1] - j; j += 1 + l[2 + j]) {
@@ -268,7 +377,7 @@ static __device__ void ban_stops(const struct query *q)
 {
 	if (q->position < q->slot->s.min_position)
 		EACH_LIST(l, q, SR_LIST_STOP)
-			EACH(j, (int32_t)l[1])
+			EACH_SHARED(j, (int32_t)l[1], q->s)
 				if (in_vocab(l[2 + j], q->n_vocab))
 					q->w[l[2 + j]] = -INFINITY;
 }
@@ -282,11 +391,13 @@ static __device__ float bounded(float x)
  * order. */
 static __device__ void add_bias(const struct query *q)
 {
+	uint32_t threads = (uint32_t)q->s->blocks * THREADS, own = (uint32_t)q->s->rank * THREADS + threadIdx.x;
+
 	EACH_LIST(l, q, SR_LIST_BIAS)
 		for (uint32_t j = 0; j + 1 < l[1]; j += 2) {
 			uint32_t id = l[2 + j];
 
-			if (id % THREADS == threadIdx.x && in_vocab(id, q->n_vocab))
+			if (id % threads == own && in_vocab(id, q->n_vocab))
 				q->w[id] = bounded(q->w[id] + __uint_as_float(l[3 + j]));
 		}
 }
@@ -301,14 +412,14 @@ static __device__ void penalize(const struct query *q)
 {
 	const struct slot *s = q->slot;
 
-	EACH(i, q->n_history) {
+	EACH_SHARED(i, q->n_history, q->s) {
 		if (i < s->n_prompt)
 			atomicOr(&q->count[q->history[i]], SEEN_IN_PROMPT);
 		else
 			atomicAdd(&q->count[q->history[i]], 1u);
 	}
-	__syncthreads();
-	EACH(i, q->n_history) {
+	row_barrier(q->s);
+	EACH_SHARED(i, q->n_history, q->s) {
 		int32_t id = q->history[i];
 		uint32_t seen = atomicExch(&q->count[id], 0u), n = seen & ~SEEN_IN_PROMPT;
 		float w = q->w[id];
@@ -318,7 +429,7 @@ static __device__ void penalize(const struct query *q)
 		w = w > 0 ? w / s->s.repetition : w * s->s.repetition;
 		q->w[id] = bounded(n ? w - ((float)n * s->s.frequency + s->s.presence) : w);
 	}
-	__syncthreads();
+	row_barrier(q->s);
 }
 
 static __device__ bool has_lists(const struct query *q)
@@ -368,6 +479,20 @@ static __device__ uint32_t find_bin(struct scratch *s, uint32_t n_bins, u64 targ
 	return (uint32_t)s->found[0];
 }
 
+/* Adds up the bins of all blocks of the row. */
+static __device__ void add_bins(struct scratch *s, int32_t n_bins, int turn)
+{
+	if (s->blocks == 1)
+		return;
+	__syncthreads(); /* all threads have added to the bins */
+	EACH(i, n_bins)
+		s->row[s->rank].bin[turn][i] = s->bin[i];
+	row_barrier(s);
+	EACH(i, n_bins)
+		for (int32_t r = 0; r < s->blocks; r++)
+			s->bin[i] += r == s->rank ? 0 : *(const volatile u64 *)&s->row[r].bin[turn][i];
+}
+
 /* Keeps the largest p[] whose sum reaches `target`, or if !by_mass the `target` largest.  The others become
  * 0.  Of equals, lower ids stay.  0 < target <= the sum of all. */
 static __device__ void cut(const struct query *q, u64 target, bool by_mass)
@@ -386,27 +511,29 @@ static __device__ void cut(const struct query *q, u64 target, bool by_mass)
 		EACH(i, (int32_t)n_bins)
 			s->bin[i] = 0;
 		__syncthreads();
-		EACH(i, q->n_vocab) {
+		EACH_SHARED(i, q->n_vocab, s) {
 			uint32_t u = __float_as_uint(q->w[i]);
 
 			if (u && u >> up == prefix)
 				atomicAdd(&s->bin[u >> shift & (n_bins - 1)], by_mass ? mass(q->w[i]) : 1);
 		}
+		add_bins(s, (int32_t)n_bins, level & 1);
 		prefix = prefix << (up - shift) | find_bin(s, n_bins, target, &above);
 	}
 	value = __uint_as_float(prefix);
 	each = by_mass ? mass(value) : 1;
 	ties = each ? (target - above + each - 1) / each : 1;
-	EACH(i, q->n_vocab)
+	EACH_SHARED(i, q->n_vocab, s)
 		equal += q->w[i] == value;
-	equal = block_sum(equal, s->warp);
+	equal = row_sum(equal, s);
 	if (ties < equal)
 		last = locate(q->n_vocab, ties ? ties - 1 : 0, s,
 			[=](int32_t i) { return (u64)(q->w[i] == value); });
-	EACH(i, q->n_vocab)
+	row_barrier(s); /* all blocks have read what locate() reads */
+	EACH_SHARED(i, q->n_vocab, s)
 		if (q->w[i] < value || (q->w[i] == value && i > last))
 			q->w[i] = 0;
-	__syncthreads();
+	row_barrier(s);
 }
 
 static __device__ u64 mix(u64 x) /* the finalizer of splitmix64 */
@@ -421,9 +548,9 @@ static __device__ u64 total_mass(const struct query *q)
 {
 	u64 sum = 0;
 
-	EACH(i, q->n_vocab)
+	EACH_SHARED(i, q->n_vocab, q->s)
 		sum += mass(q->w[i]);
-	return block_sum(sum, q->s->warp);
+	return row_sum(sum, q->s);
 }
 
 static __device__ int32_t draw_random(const struct query *q, float max)
@@ -432,13 +559,13 @@ static __device__ int32_t draw_random(const struct query *q, float max)
 	float scale = 1 / s->temperature, *w = q->w;
 	u64 left = 0, total;
 
-	EACH(i, q->n_vocab) { /* the largest is now 1 */
+	EACH_SHARED(i, q->n_vocab, q->s) { /* the largest is now 1 */
 		float p = expf((w[i] - max) * scale);
 
 		w[i] = p >= s->min_p ? p : 0;
 		left += w[i] > 0;
 	}
-	left = block_sum(left, q->s->warp);
+	left = row_sum(left, q->s);
 	if (s->top_k > 0 && (u64)s->top_k < left)
 		cut(q, (u64)s->top_k, false);
 	total = total_mass(q);
@@ -462,9 +589,9 @@ static __device__ u64 candidates(const struct query *q, bool plain, bool stops)
 		ban_words(q);
 		if (stops)
 			ban_stops(q);
-		__syncthreads();
+		row_barrier(q->s);
 		add_bias(q);
-		__syncthreads();
+		row_barrier(q->s);
 		if (penalized(q->slot))
 			penalize(q);
 	}
@@ -485,7 +612,7 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 	most = candidates(q, plain, true);
 	max = q->w[id_of(most)];
 	if (!(max > -INFINITY) && q->masked && !plain) { /* a grammar that can only end wins over min_position */
-		__syncthreads(); /* all threads have read the maximum */
+		row_barrier(q->s); /* all threads have read the maximum */
 		most = candidates(q, plain, false);
 		max = q->w[id_of(most)];
 	}
@@ -493,7 +620,7 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 		return q->masked ? SR_NO_ID : raw_arg;
 	if (greedy)
 		return id_of(most);
-	__syncthreads(); /* all threads have read the maximum, which is overwritten next */
+	row_barrier(q->s); /* all threads have read the maximum, which is overwritten next */
 	return draw_random(q, max);
 }
 
@@ -502,13 +629,16 @@ static __device__ int32_t draw(const struct query *q, int32_t raw_arg)
 /* What the tag of the mask for this position says: SR_MASK_BITS ..; or -1: it is not there. */
 static __device__ int64_t find_mask(const struct sample_args &a, const struct batch_pick *p, struct scratch *s)
 {
-	if (threadIdx.x == 0) {
-		s->found[0] = a.tag ? a.tag[blockIdx.x] :
+	u64 all[SHARES];
+
+	if (threadIdx.x == 0 && s->rank == 0) {
+		s->found[0] = a.tag ? a.tag[blockIdx.x / (unsigned)s->blocks] :
 			*(const volatile u64 *)&a.masks.tag[2 * (p->mask - 1) + (p->position & 1)];
 		__threadfence_system();      /* words are read after the tag */
 	}
 	__syncthreads();
-	return s->found[0] >> 32 == (u64)p->position ? (int64_t)(uint32_t)s->found[0] : -1;
+	exchange(s, s->found[0], all);       /* a tag may change meanwhile: the first block's reading counts */
+	return all[0] >> 32 == (u64)p->position ? (int64_t)(uint32_t)all[0] : -1;
 }
 
 /* What the mask excludes becomes minus infinity.  The words lie in the host's memory, so each is read once. */
@@ -518,9 +648,11 @@ static __device__ void mask_logits(const struct sr_masks *m, const struct batch_
 	const volatile uint32_t *from = m->word + (size_t)(2 * (p->mask - 1) + (p->position & 1)) * (size_t)m->words;
 	uint32_t *word = (uint32_t *)s->bin;
 	const int32_t most = 2 * BINS;     /* words that fit */
+	int32_t each = (m->words + s->blocks - 1) / s->blocks, first = s->rank * each;
+	int32_t end = first + each < m->words ? first + each : m->words;
 
-	for (int32_t base = 0; base < m->words; base += most) {
-		int32_t here = m->words - base < most ? m->words - base : most;
+	for (int32_t base = first; base < end; base += most) {
+		int32_t here = end - base < most ? end - base : most;
 
 		__syncthreads();             /* the words before are used */
 		EACH(k, here)
@@ -530,17 +662,17 @@ static __device__ void mask_logits(const struct sr_masks *m, const struct batch_
 			if (base * 32 + i < n && !(word[i / 32] >> i % 32 & 1))
 				x[base * 32 + i] = -INFINITY;
 	}
-	__syncthreads();
+	row_barrier(s);
 }
 
 /* One thread hands out a result, and the slot keeps what was drawn. */
-static __device__ void put_result(const struct sample_args *a, const struct batch_pick *p, struct sr_result r)
+static __device__ void put_result(const struct sample_args *a, const struct batch_pick *p, int32_t row, struct sr_result r)
 {
 	struct slot *slot = &a->slots.slot[p->slot];
 
 	a->current->result[p->result] = r;
 	if (p->guess)
-		a->drawn[blockIdx.x] = r.id;
+		a->drawn[row] = r.id;
 	if (p->id >= 0 || r.id < 0 || p->guess) /* the slot of a row with guesses is settled behind all of them */
 		return;
 	slot->last = r.id;
@@ -619,10 +751,11 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	wait_for_previous();
 	SHARED(shared);
 	struct scratch *s = (struct scratch *)shared;
-	struct batch_pick p = a.pick[blockIdx.x];
+	int32_t row = (int32_t)blockIdx.x / a.blocks;
+	struct batch_pick p = a.pick[row];
 	const struct current_batch batch = *a.current;
 	struct slot *slot = &a.slots.slot[p.slot];
-	float *x = a.logits + (size_t)blockIdx.x * (size_t)a.n_vocab;
+	float *x = a.logits + (size_t)row * (size_t)a.n_vocab;
 	struct sr_result r;
 	int64_t what = SR_MASK_ANY;
 	double logsum;
@@ -630,19 +763,27 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 
 	if (p.result < 0)
 		return;
+	if (threadIdx.x == 0) {
+		s->blocks = a.blocks;
+		s->rank = (int32_t)blockIdx.x % a.blocks;
+		s->row = a.sampler + (size_t)row * (size_t)a.blocks;
+		s->turn = 0;
+	}
+	__syncthreads();
 	if (p.mask)
 		what = find_mask(a, &p, s);
 	if (what != SR_MASK_BITS && what != SR_MASK_ANY) { /* it is not there, or says the id */
-		if (threadIdx.x == 0)
-			put_result(&a, &p, (struct sr_result){ what < 0 ? SR_MISS : (int32_t)what - 1, 0, 0 });
+		if (threadIdx.x == 0 && s->rank == 0)
+			put_result(&a, &p, row, (struct sr_result){ what < 0 ? SR_MISS : (int32_t)what - 1, 0, 0 });
 		return;
 	}
 	if (a.cap > 0)
-		EACH(i, a.n_vocab)
+		EACH_SHARED(i, a.n_vocab, s)
 			x[i] = a.cap * tanhf(x[i] / a.cap);
-	__syncthreads();
+	row_barrier(s);
 	if (p.vector) {
-		put_logits(a, p, x, batch.vector);
+		if (s->rank == 0)
+			put_logits(a, p, x, batch.vector);
 		return;
 	}
 	if (what == SR_MASK_BITS)
@@ -653,8 +794,8 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 		alternatives(x, a.n_vocab, p.n_top, most, logsum, batch.top + (size_t)p.result * SR_TOP_MAX, s);
 	r.id = p.id;
 	if (p.id < 0) {
-		struct query q = { x, a.candidates + (size_t)blockIdx.x * (size_t)a.n_vocab,
-			a.count + (size_t)blockIdx.x * (size_t)a.n_vocab,
+		struct query q = { x, a.candidates + (size_t)row * (size_t)a.n_vocab,
+			a.count + (size_t)row * (size_t)a.n_vocab,
 			slot, word_of(&a.slots, p.slot),
 			history_of(&a.slots, p.slot), suppose(a, p), a.n_vocab, p.position,
 			what == SR_MASK_BITS, s };
@@ -663,9 +804,25 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(struct sample_ar
 	}
 	r.logprob = r.id < 0 ? 0 : logprob(x[r.id], logsum);
 	r.rank = !p.rank || r.id < 0 ? 0 : r.id == id_of(most) ? 1 : rank_of(x, a.n_vocab, r.id, s);
-	__syncthreads(); /* all threads have read the slot */
-	if (threadIdx.x == 0)
-		put_result(&a, &p, r);
+	row_barrier(s); /* all threads have read the slot */
+	if (threadIdx.x == 0 && s->rank == 0)
+		put_result(&a, &p, row, r);
+}
+
+/* Blocks for each of R rows. */
+int32_t sample_blocks(const struct dev *d, int R)
+{
+	int32_t most = d->draw.sampler && has(d, SPECIAL_SAMPLE_BLOCKS) ? SHARES : 1;
+
+	while (most > 1 && (R * most > d->gpu.processors || d->m->n_vocab < most * LEAST))
+		most /= 2;
+	return most;
+}
+
+size_t sampler_bytes(const struct dev *d)
+{
+	return d->gpu.capability < 90 || d->m->n_vocab < 2 * LEAST ? 0 :
+		(size_t)d->gpu.processors * sizeof(struct sampler);
 }
 
 void sample(struct dev *d, float cap, int i0, int R)
@@ -688,8 +845,11 @@ void sample(struct dev *d, float cap, int i0, int R)
 		ranks_tags(d, i0, R);
 		a.tag = d->ranks.tag;
 	}
+	a.blocks = sample_blocks(d, R);
+	a.sampler = d->draw.sampler;
 	if (!d->fault.lost)
-		cuda_ok(d, start(sample_kernel, R, THREADS, sizeof(struct scratch), d->stream, a), "sample");
+		cuda_ok(d, start_clusters((unsigned)a.blocks, sample_kernel, (unsigned)(R * a.blocks), THREADS,
+			sizeof(struct scratch), d->stream, a), "sample");
 }
 
 void sample_settle(struct dev *d)

@@ -23,6 +23,7 @@ enum special {
 	SPECIAL_RUN_PIECES,          /* nor is a run's */
 	SPECIAL_ATTEND_ONE,          /* single tokens are attended to as runs of one */
 	SPECIAL_W4A8,                /* activations stay bf16 beside weights of 4 bits */
+	SPECIAL_SAMPLE_BLOCKS,       /* a block samples a whole row */
 	N_SPECIAL
 };
 

@@ -94,7 +94,7 @@ template <class F> cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int 
 
 cudaError_t emu_queue(cudaStream_t s, std::function<cudaError_t()> op);
 /* early: as one that may start before the kernel before it is complete; then every thread has to wait. */
-cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early, unsigned cluster,
 	std::function<void()> thread, const char *arguments = NULL);
 void emu_wait_for_previous();
 uint64_t emu_globaltimer();

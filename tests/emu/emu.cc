@@ -21,15 +21,16 @@ namespace emu {
 lane *self;
 dim3 block_index, block_size, grid_size;
 
-static lane lanes[THREADS_MAX];
-static unsigned n_lanes;
+static lane lanes[LANES_MAX];
+static unsigned n_lanes, per_block;  /* of the cluster, of each of its blocks */
+static dim3 index_of[CLUSTER_MAX];   /* of its blocks */
 static void *scheduler;              /* its stack pointer while a lane runs */
 static const std::function<void()> *body;
-static unsigned char *pool;          /* shared memory, then a canary */
+static unsigned char *pools;         /* shared memory of each block, then a canary */
 static size_t pool_bytes;
 static char message[512];
 
-enum { CANARY = 256 };
+enum { CANARY = 256, POOL = SHARED_MAX + 1024 };
 
 /* ---- fibers ---------------------------------------------------------------------------------------- */
 
@@ -71,6 +72,7 @@ static void arrived(void *fake, const void **from, size_t *n) { __sanitizer_fini
 static inline void enter(lane *l)
 {
 	self = l;
+	block_index = index_of[l->block];
 #if defined(__SANITIZE_ADDRESS__)
 	leaving(&home_fake, l->stack, STACK);
 #endif
@@ -228,8 +230,10 @@ static void run_warp(lane *warp)
 static bool release_barrier(const lane *first)
 {
 	unsigned waiting = 0, alive = 0, barrier = first->barrier, expected = first->expected;
+	unsigned from = barrier == ALL_BLOCKS ? 0 : first->block * per_block;
+	unsigned to = barrier == ALL_BLOCKS ? n_lanes : from + per_block;
 
-	for (unsigned i = 0; i < n_lanes; i++) {
+	for (unsigned i = from; i < to; i++) {
 		bool here = lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == barrier;
 
 		alive += lanes[i].state != lane::DONE;
@@ -243,7 +247,7 @@ static bool release_barrier(const lane *first)
 		fault("%u threads wait at barrier %u, which is of %u", waiting, barrier, expected);
 	if (waiting < expected)
 		return false;
-	for (unsigned i = 0; i < n_lanes; i++)
+	for (unsigned i = from; i < to; i++)
 		if (lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == barrier)
 			lanes[i].state = lane::RUN;
 	return true;
@@ -284,9 +288,10 @@ static void release()
 	}
 	if (moved || !stuck || (emu_reversed ? land_one() || release_late() : release_late() || land_one()))
 		return;
+	block_index = index_of[stuck->block];
 	fault("deadlock in block %u %u %u: thread %u waits at %s; of %u threads %u wait at a barrier, %u at an "
 		"mbarrier, %u for their warp", block_index.x, block_index.y, block_index.z,
-		(unsigned)(stuck - lanes), stuck->at, n_lanes - counts[lane::DONE], counts[lane::AT_BARRIER],
+		(unsigned)(stuck - lanes) % per_block, stuck->at, n_lanes - counts[lane::DONE], counts[lane::AT_BARRIER],
 		counts[lane::AT_PHASE], counts[lane::AT_WARP]);
 }
 
@@ -298,12 +303,15 @@ static bool over()
 	return true;
 }
 
-static void run_block()
+/* The blocks of a cluster. */
+static void run_blocks(unsigned blocks)
 {
 	unsigned warps = n_lanes / 32;
 
-	memset(pool, 0xff, pool_bytes);           /* NaN, as f32 and as bf16 */
-	memset(pool + pool_bytes, 0xa5, CANARY);
+	for (unsigned b = 0; b < blocks; b++) {
+		memset(pools + b * POOL, 0xff, pool_bytes); /* NaN, as f32 and as bf16 */
+		memset(pools + b * POOL + pool_bytes, 0xa5, CANARY);
+	}
 	hopper_begin();
 	for (unsigned i = 0; i < n_lanes; i++)
 		begin(&lanes[i]);
@@ -315,15 +323,21 @@ static void run_block()
 	for (unsigned i = 0; i < n_lanes; i++)
 		hopper_end(&lanes[i]);
 	hopper_end();
-	for (unsigned i = 0; i < CANARY; i++)
-		if (pool[pool_bytes + i] != 0xa5)
+	for (unsigned i = 0; i < CANARY * blocks; i++)
+		if (pools[i / CANARY * POOL + pool_bytes + i % CANARY] != 0xa5)
 			fault("block %u %u %u wrote %zu bytes past its %zu bytes of shared memory",
-				block_index.x, block_index.y, block_index.z, (size_t)i + 1, pool_bytes);
+				index_of[i / CANARY].x, index_of[i / CANARY].y, index_of[i / CANARY].z,
+				(size_t)i % CANARY + 1, pool_bytes);
 }
 
 unsigned char *shared()
 {
-	return pool;
+	return pools + (self ? self->block : 0) * POOL; /* the scheduler asks where there is one block */
+}
+
+unsigned lane_number()
+{
+	return (unsigned)(self - lanes);
 }
 
 size_t shared_bytes()
@@ -331,7 +345,7 @@ size_t shared_bytes()
 	return pool_bytes;
 }
 
-bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread)
+bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread, unsigned cluster)
 {
 	static unsigned char *stacks;
 	uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
@@ -339,42 +353,50 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	message[0] = 0;
 	emu_launches++;
 	if (!stacks) {
-		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)THREADS_MAX * STRIDE,
+		stacks = static_cast<unsigned char *>(mmap(NULL, (size_t)LANES_MAX * STRIDE,
 			PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-		pool = static_cast<unsigned char *>(aligned_alloc(1024, SHARED_MAX + 1024));
+		pools = static_cast<unsigned char *>(aligned_alloc(1024, CLUSTER_MAX * POOL));
 	}
-	n_lanes = block.x * block.y * block.z;
-	if (!blocks || !n_lanes || n_lanes % 32 || n_lanes > THREADS_MAX || shared_bytes > SHARED_MAX ||
+	per_block = block.x * block.y * block.z;
+	n_lanes = per_block * cluster;
+	if (!blocks || !n_lanes || per_block % 32 || per_block > THREADS_MAX || shared_bytes > SHARED_MAX ||
+	    cluster > CLUSTER_MAX || n_lanes > LANES_MAX || grid.x % cluster ||
 	    grid.y > 65535 || grid.z > 65535) {
 		snprintf(message, sizeof(message),
 			"a grid of %u %u %u blocks of %u threads and %zu bytes cannot be launched",
-			grid.x, grid.y, grid.z, n_lanes, shared_bytes);
+			grid.x, grid.y, grid.z, per_block, shared_bytes);
 		return false;
 	}
 	for (unsigned i = 0; i < n_lanes; i++) {
 		lanes[i].stack = stacks + (size_t)i * STRIDE;
-		lanes[i].number = i % 32;
-		lanes[i].warp = i / 32;
-		lanes[i].thread = dim3(i % block.x, i / block.x % block.y, i / (block.x * block.y));
+		unsigned in = i % per_block;
+
+		lanes[i].number = in % 32;
+		lanes[i].warp = in / 32;
+		lanes[i].block = i / per_block;
+		lanes[i].thread = dim3(in % block.x, in / block.x % block.y, in / (block.x * block.y));
 	}
 	block_size = block;
 	grid_size = grid;
 	body = &thread;
 	pool_bytes = shared_bytes;
 	try {
-		for (uint64_t n = 0; n < blocks; n++) {
-			uint64_t i = emu_reversed ? blocks - 1 - n : n;
+		for (uint64_t n = 0; n < blocks; n += cluster) {
+			for (unsigned b = 0; b < cluster; b++) {
+				uint64_t i = (emu_reversed ? blocks - cluster - n : n) + b;
 
-			block_index = dim3((unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
-				(unsigned)(i / ((uint64_t)grid.x * grid.y)));
-			run_block();
+				index_of[b] = dim3((unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
+					(unsigned)(i / ((uint64_t)grid.x * grid.y)));
+			}
+			block_index = index_of[0];
+			run_blocks(cluster);
 		}
 	} catch (const stopped &) {
 		self = NULL;
 #if defined(__SANITIZE_ADDRESS__)
 		__asan_unpoison_memory_region(stacks,
-			(size_t)THREADS_MAX * STRIDE); /* frames that are never left */
+			(size_t)LANES_MAX * STRIDE); /* frames that are never left */
 #endif
 	}
 	return !message[0];

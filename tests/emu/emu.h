@@ -21,6 +21,7 @@
  *	fence.proxy.async    wgmma sees shared memory as bulk copies and the last such fence left it
  *	products of e4m3     keep 13 bits of fraction while 32 of them and the sum so far are added, as tensor
  *	                     cores of Ada and Hopper do: an order of adding that needs more shows
+ *	clusters             their blocks run at the same time; barrier.cluster waits for all of them
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
  * A fault stops the kernel; emu_fault() names it.
@@ -49,7 +50,10 @@ const char *emu_fault();             /* of the last kernel, or NULL */
 namespace emu {
 
 /* Stacks lie a little more than STACK apart: else their tops would share the same few sets of each cache. */
-enum { STACK = 64 << 10, STRIDE = STACK + 9 * 64, SHARED_MAX = 227 << 10, THREADS_MAX = 1024 };
+enum { STACK = 64 << 10, STRIDE = STACK + 9 * 64, SHARED_MAX = 227 << 10, THREADS_MAX = 1024, CLUSTER_MAX = 8,
+	LANES_MAX = 4096 };          /* of the blocks that run at the same time */
+
+enum : unsigned { ALL_BLOCKS = ~0u };   /* the barrier of a cluster */
 
 struct copy { void *to; const void *from; };          /* of 16 bytes; from NULL: zeros */
 
@@ -69,6 +73,7 @@ struct lane {
 	unsigned char *stack;
 	dim3 thread;
 	unsigned number, warp;       /* in its warp; of its warp */
+	unsigned block;              /* in its cluster */
 	enum { RUN, AT_WARP, AT_BARRIER, AT_PHASE, LATE, DONE } state; /* LATE: until nobody else can go on */
 	const char *at;              /* the instruction it waits at */
 	unsigned barrier, expected;  /* AT_BARRIER: which; of how many threads, 0: all of the block */
@@ -98,7 +103,8 @@ void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *,
 /* Eight sums of 32 products: a[k] b[k * step + n]. */
 void add_short(float (&sum)[8], const float *a, const float *b, unsigned step);
 [[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
+bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread, unsigned cluster = 1);
+unsigned lane_number();              /* of self, in its cluster */
 
 /* hopper.cc, for the scheduler */
 void hopper_begin();                 /* a block */
@@ -154,6 +160,7 @@ static inline float2 make_float2(float x, float y) { return { x, y }; }
 static inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
 
+static inline void emu_barrier_cluster() { emu::wait_barrier(emu::ALL_BLOCKS, 0, "barrier.cluster"); }
 static inline void __syncthreads() { emu::wait_barrier(0, 0, "__syncthreads"); }
 static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0,
 	emu::self->number); }

@@ -362,7 +362,7 @@ uint64_t emu_globaltimer()
 
 /* ---- kernels -------------------------------------------------------------------------- */
 
-static bool waited[emu::THREADS_MAX]; /* the threads of the block that runs */
+static bool waited[emu::LANES_MAX]; /* the threads of the block that runs */
 static bool begun;                   /* some thread of the kernel has */
 static const char *constant;         /* emu_guard() */
 static bool closed;                  /* all other memory is */
@@ -421,7 +421,7 @@ static void enter(bool early)
 
 static bool &mine()
 {
-	return waited[32 * emu::self->warp + emu::self->number];
+	return waited[emu::lane_number()];
 }
 
 void emu_wait_for_previous()
@@ -435,7 +435,7 @@ size_t emu_spoiled_shared;
 enum emu_how emu_spoiled_how;
 bool emu_spoiled_in_graphs;
 
-cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early,
+cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early, unsigned cluster,
 	std::function<void()> thread, const char *arguments)
 {
 	bool spoils = emu_spoiled && arguments && strstr(arguments, emu_spoiled) &&
@@ -464,7 +464,7 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 		begun = false;
 		emu_spoils = spoils && how == EMU_WRONG;
 		emu_spoils_parts = spoils && how == EMU_WRONG_PARTS;
-		fine = emu::run(grid, block, shared, whole);
+		fine = emu::run(grid, block, shared, whole, cluster);
 		emu_spoils = emu_spoils_parts = false;
 		open_again();
 		if (fine)

@@ -43,7 +43,7 @@ static void test_names(void **)
 
 /* ---- answers -------------------------------------------------------------------------- */
 
-#define ALL "dense_few,packed_few,pieces,run_pieces,attend_one,hopper_many,hopper_attend,w8a8,w4a8,lt,graphs,early_start"
+#define ALL "dense_few,packed_few,pieces,run_pieces,attend_one,hopper_many,hopper_attend,w8a8,w4a8,sample_blocks,lt,graphs,early_start"
 
 static struct sr_model wide_heads(void)
 {
@@ -142,6 +142,91 @@ static void test_answers(void **)
 		}
 		tiny_destroy(t);
 	}
+}
+
+/* ---- a row's draw by several blocks ---------------------------------------------------- */
+
+static void draw_rows(struct drive *d, int rows, int setting, struct sr_result *r, struct sr_top *top)
+{
+	static const struct sr_sampling asked[] = {
+		/* seed, temperature, top_p, min_p, top_k, presence, frequency, repetition, min_position */
+		{ 0, 0, 1, 0, 0, 0, 0, 1, 0 }, { 5, 1, 1, 0, 0, 0, 0, 1, 0 }, { 6, 2, 0.9f, 0, 0, 0, 0, 1, 0 },
+		{ 7, 3, 1, 0, 700, 0, 0, 1, 0 }, { 8, 2, 0.7f, 0.0001f, 2000, 0.4f, 0.3f, 1.2f, 40 }, { 9, 1, 0.999f, 0, 0, 0, 0, 1, 0 },
+	};
+	static const uint32_t stop[] = { 3, 4800 }, bias[] = { 4990, 0x40a00000, 77, 0xc1200000 };
+	uint32_t allow[1500];
+	struct sr_masks m;
+
+	d->ops->masks(d->b, &m);
+	for (int t = 0; t < rows; t++) {
+		struct sr_sampling s = asked[setting % 6];
+		int32_t id = 5 + t, said[] = { 7, 3, 4999, 9, 11, 3, 40, 4700 };
+
+		s.seed += (uint64_t)t;
+		drive_begin(d, t, &s);
+		drive_range(d, t, 2 * t, 2);
+		if (setting % 6 == 4) {
+			drive_history(d, t, said, 8, 3);
+			drive_list(d, t, SR_LIST_STOP, stop, 2);
+			drive_list(d, t, SR_LIST_BIAS, bias, 4);
+		}
+		for (uint32_t i = 0; i < 1500; i++)
+			allow[i] = i * 3;
+		if (setting == 8)
+			drive_list(d, t, SR_LIST_ALLOW, allow, 1500);
+		drive_row(d, t, 0, &id, 1, 0, 1);
+		d->batch->row[t].n_top = setting % 2 ? 5 : 0;
+		if (setting > 8) {                 /* of a grammar: every fifth id */
+			for (int32_t w = 0; w < m.words; w++)
+				m.word[(size_t)(2 * t + 1) * (size_t)m.words + (size_t)w] = 0x08421084u << w % 5 % 2;
+			m.tag[2 * t + 1] = (uint64_t)1 << 32 | SR_MASK_BITS;
+			d->batch->row[t].mask = t + 1;
+		}
+	}
+	drive_step(d);
+	memcpy(r, d->batch->result, (size_t)rows * sizeof(*r));
+	memcpy(top, d->batch->top, (size_t)rows * SR_TOP_MAX * sizeof(*top));
+}
+
+/* Any number of blocks gives the same bits. */
+static void test_sample_blocks(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct sr_limits lim = limits();
+	struct tiny *t;
+	struct drive d;
+
+	shape.n_vocab = 5003;
+	capability(90);
+	lim.worked = 0;
+	lim.eager = 1;
+	lim.masks = 8;
+	t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 11);
+	if (drive_open(&d, sr_backend_get(SR_BACKEND_VERSION), &t->m, &t->src, &lim))
+		fail_msg("%s", d.err);
+#ifndef CUDA_EMULATED
+	if (d.b->d.gpu.capability >= 90)
+#endif
+	assert_true(sample_blocks(&d.b->d, 1) == 4 && sample_blocks(&d.b->d, 1000) == 1);
+	for (int rows = 1; rows < 3; rows++)
+		for (int setting = 0; setting < 12; setting++) {
+			static struct sr_result r[2][2];
+			static struct sr_top top[2][2 * SR_TOP_MAX];
+
+			emu_reversed = setting % 2;
+			memset(top, 0, sizeof(top));
+			draw_rows(&d, rows, setting, r[0], top[0]);
+			d.b->d.without = 1 << SPECIAL_SAMPLE_BLOCKS;
+			draw_rows(&d, rows, setting, r[1], top[1]);
+			d.b->d.without = 0;
+			assert_true(r[0][0].id >= 0 && r[0][0].id < 5003);
+			assert_memory_equal(r[0], r[1], (size_t)rows * sizeof(r[0][0]));
+			assert_memory_equal(top[0], top[1], sizeof(top[0]));
+		}
+	emu_reversed = false;
+	drive_close(&d);
+	tiny_destroy(t);
+	capability(80);
 }
 
 #ifdef CUDA_EMULATED
@@ -419,6 +504,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_sample_blocks),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_w4_activations),
