@@ -1,5 +1,5 @@
-/* attend.cuh - the KV cache, and the operations that use it: rope and store, attention (attend.cu,
- * hopper_attend.cu). */
+/* attend.cuh - the KV cache, and the operations that use it: rope and store (rope.cu), attention (attend.cu,
+ * hopper_attend.cu, wide.cu). */
 #ifndef CUDA_ATTEND_CUH
 #define CUDA_ATTEND_CUH
 
@@ -51,6 +51,7 @@ static inline __device__ float sink_share(const float *sink, int32_t head, float
 	return sink ? exp2f(sink[head] * 1.4426950408889634f - most) : 0;
 }
 
+float scale_or_1(const struct dev *, float scale); /* of a layer's cache: 1 where it has none, or in bf16 */
 void angles(struct dev *, int);      /* cos and sin of the batch's positions */
 void rope_store(struct dev *, int, const struct sr_attn *, const struct weight *, const struct weight *,
 	float, int);

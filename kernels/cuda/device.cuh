@@ -1,14 +1,15 @@
 /* device.cuh - what the files of the CUDA back end share.
  *
- *	backend.cu   the interface: device memory, batches, launch and poll
+ *	backend.cu   the interface: batches, launch and poll; layout.cu: device memory (backend.cuh)
  *	step.cu      the first and the last kernel of a batch: makes lists of rows, executes commands
  *	graph.cu     steps of single tokens as graphs, captured by open()
- *	weights.cu   weights from files to the device; pack.cu converts them to the stored form
+ *	weights.cu   weights from files to the device; loader.cu reads, pack.cu converts them to the stored form
  *	rows.cu      embed, norms, activation, inputs of layers: a block per row
  *	matmul.cu    products, on tensor cores: which kernel does which (dense_few_rows.cu, packed_few_rows.cu,
  *	             packed_many_rows.cu, hopper_many_rows.cu; lt.cu by cuBLASLt, if that is installed)
  *	route.cu     which experts a token goes to; grouped.cu: products by expert
- *	attend.cu    rope and KV store; attention of single tokens and of runs (hopper_attend.cu: on sm_90a;
+ *	rope.cu      positions, rope and KV store
+ *	attend.cu    attention of single tokens and of runs (hopper_attend.cu: on sm_90a;
  *	             wide.cu: of other widths, and of latent keys)
  *	recur.cu     layers with a state; the gate of attention
  *	sample.cu    from logits to a token

@@ -1,7 +1,6 @@
 /* weights.cu - loads weights from files to the device.
  *
- * Up to BUFFERS reads into pinned buffers are in flight.  A finished one is copied to the device and
- * converted to its stored form there (pack.cu), while the next are read.
+ * loader.cu reads, pack.cu converts on the device.
  *
  *	vectors                                          f32
  *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, with a scale and a shift per group
@@ -16,146 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack.cuh"
+#include "loader.cuh"
 #include "packed.cuh"
 #include "kernels/refuse.h"
-
-#define BUFFERS 8
-#define BUFFER  ((size_t)2 << 20)    /* most bytes per read */
-
-struct read_buffer {
-	struct file_piece piece;
-	unsigned char *host, *device;
-	cudaEvent_t copied;
-	bool reading, copying;
-};
-
-struct loader {
-	const struct sr_source *src;
-	unsigned char *pinned;
-	struct read_buffer buffer[BUFFERS];
-	int turn, n_reading;
-	int n_scales;                /* reads in flight that are pieces of scales */
-	int32_t *order;              /* host copy, until it is on the device; or NULL */
-};
-
-/* ---- reading -------------------------------------------------------------------------- */
-
-size_t loader_pinned(uint32_t slack)
-{
-	return BUFFERS * ((BUFFER + slack + 4095) / 4096 * 4096);
-}
-
-size_t loader_staging(void)
-{
-	return BUFFERS * BUFFER;
-}
-
-bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *staging, char *err,
-	size_t errlen)
-{
-	size_t each = loader_pinned(src->slack) / BUFFERS;
-	struct loader *ld = (struct loader *)calloc(1, sizeof(*ld));
-
-	d->store.loader = ld;
-	if (!ld) {
-		refuse(-ENOMEM, err, errlen, "no memory to load weights with");
-		return false;
-	}
-	ld->src = src;
-	if (!cuda_ok(d, cudaHostAlloc((void **)&ld->pinned, each * BUFFERS, cudaHostAllocDefault),
-		"read buffers"))
-		return false;
-	for (int i = 0; i < BUFFERS; i++) {
-		ld->buffer[i].host = ld->pinned + (size_t)i * each;
-		ld->buffer[i].device = staging + (size_t)i * BUFFER;
-		if (!cuda_ok(d, cudaEventCreateWithFlags(&ld->buffer[i].copied, cudaEventDisableTiming),
-			"an event"))
-			return false;
-	}
-	if (src->arena && src->arena(src->ctx, ld->pinned, each * BUFFERS)) {
-		refuse(-EIO, err, errlen, "read buffers cannot be registered");
-		return false;
-	}
-	return true;
-}
-
-/* Takes one finished read and queues its copy and conversion.  Returns 0 or -errno. */
-static int forward_one(struct dev *d)
-{
-	struct loader *ld = d->store.loader;
-	struct read_buffer *f;
-	uint64_t tag;
-	void *at;
-	int e = ld->src->wait(ld->src->ctx, &tag, &at);
-
-	if (e)
-		return e;
-	f = &ld->buffer[tag];
-	f->reading = false;
-	ld->n_reading--;
-	ld->n_scales -= f->piece.of == OF_SCALES;
-	f->copying = cuda_ok(d, cudaMemcpyAsync(f->device, at, f->piece.row_bytes * (size_t)f->piece.rows,
-			cudaMemcpyHostToDevice, d->stream), "copy weights") &&
-		pack_rows(d, &f->piece, f->device) &&
-		cuda_ok(d, cudaEventRecord(f->copied, d->stream), "an event");
-	return f->copying ? 0 : -EIO;
-}
-
-static int read_piece(struct dev *d, const struct sr_extent *of, const struct file_piece *p)
-{
-	struct loader *ld = d->store.loader;
-	struct read_buffer *f = &ld->buffer[ld->turn];
-	int e = 0;
-
-	while (f->reading && !e)
-		e = forward_one(d);
-	if (!e && f->copying && !cuda_ok(d, cudaEventSynchronize(f->copied), "copy weights"))
-		e = -EIO;
-	if (e)
-		return e;
-	f->copying = false;
-	f->piece = *p;
-	for (;;) {
-		e = ld->src->read(ld->src->ctx, of, (uint64_t)p->first * p->row_bytes,
-			p->row_bytes * (size_t)p->rows, f->host, (uint64_t)ld->turn);
-		if (e != -EAGAIN || !ld->n_reading)
-			break;
-		e = forward_one(d);
-		if (e)
-			return e;
-	}
-	if (e)
-		return e;
-	f->reading = true;
-	ld->n_reading++;
-	ld->n_scales += p->of == OF_SCALES;
-	ld->turn = (ld->turn + 1) % BUFFERS;
-	return 0;
-}
-
-/* Reads a whole extent of `all` rows, as many at a time as a buffer holds; `step` rows stay together. */
-static int read_rows(struct dev *d, const struct sr_tensor *t, const struct sr_extent *of, int32_t all,
-	int32_t step, struct file_piece p, char *err, size_t errlen)
-{
-	unsigned char *dense = (unsigned char *)p.dense;
-	size_t each = (size_t)t->k * (p.f32 ? sizeof(float) : sizeof(bf16)), most;
-
-	p.row_bytes = of->bytes / (size_t)all;
-	most = BUFFER / p.row_bytes < 65535 ? BUFFER / p.row_bytes : 65535; /* a limit of grids, too */
-	most = most / (size_t)step * (size_t)step;
-	for (p.first = 0; p.first < all; p.first += p.rows) {
-		int e;
-
-		p.rows = all - p.first < (int32_t)most ? all - p.first : (int32_t)most;
-	p.dense = dense + (p.transposed ? 0 : (size_t)p.first * each);
-		e = read_piece(d, of, &p);
-		if (e)
-			return refuse(e, err, errlen, "tensor %s cannot be read: %s", t->name,
-				d->fault.lost ? d->fault.why : strerror(-e));
-	}
-	return 0;
-}
 
 static bool scales_apart(const struct sr_tensor *t)
 {
@@ -269,23 +131,6 @@ static int32_t data_rows(const struct sr_tensor *t, int32_t *step)
 
 /* ---- act-order ------------------------------------------------------------------------ */
 
-/* Reads the index of a tensor into the next buffer; no other read is in flight then. */
-static const int32_t *read_index(struct dev *d, const struct sr_tensor *t)
-{
-	struct loader *ld = d->store.loader;
-	uint64_t tag;
-	void *at;
-
-	while (ld->n_reading)
-		if (forward_one(d))
-			return NULL;
-	if (!cuda_ok(d, cudaStreamSynchronize(d->stream), "copy weights") ||
-	    ld->src->read(ld->src->ctx, &t->index, 0, t->index.bytes, ld->buffer[ld->turn].host, 0) ||
-	    ld->src->wait(ld->src->ctx, &tag, &at))
-		return NULL;
-	return (const int32_t *)at;
-}
-
 /* where[k]: inputs sorted by group, stable within a group.  False: groups differ in size. */
 static bool sort_inputs(const int32_t *index, int32_t k, int32_t group, int32_t *where)
 {
@@ -310,7 +155,7 @@ static int find_order(struct dev *d, const struct sr_tensor *const *part, int n,
 	int32_t k = part[0]->k;
 
 	for (int i = 0; i < n; i++) {
-		const int32_t *index = read_index(d, part[i]);
+		const int32_t *index = (const int32_t *)read_small(d, &part[i]->index);
 		int32_t *to = i ? order : where;
 
 		if (!index)
@@ -406,20 +251,6 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 		zero = own_groups(t, &t->zero, 8, &p, &groups);
 	if (t->zero.bytes && !e)
 		e = read_rows(d, t, &zero, groups, 1, p, err, errlen);
-	return e;
-}
-
-int loader_finish(struct dev *d, char *err, size_t errlen)
-{
-	struct loader *ld = d->store.loader;
-	int e = 0;
-
-	while (ld->n_reading && !e)
-		e = forward_one(d);
-	if (e)
-		refuse(e, err, errlen, "the weights cannot be read: %s", d->fault.lost ? d->fault.why : strerror(-e));
-	if (!e && !cuda_ok(d, cudaStreamSynchronize(d->stream), "load weights"))
-		e = refuse(-EIO, err, errlen, "the weights cannot be loaded: %s", d->fault.why);
 	return e;
 }
 
@@ -826,28 +657,15 @@ int64_t weight_add(struct dev *d, struct weight **out, const struct sr_tensor *c
 	return e ? e : bytes;
 }
 
-/* Frees the loader and the descriptions of weights. */
+/* Frees the descriptions of weights, and the loader. */
 void weights_free(struct dev *d)
 {
-	struct loader *ld = d->store.loader;
-	uint64_t tag;
-	void *at;
-
-	while (ld && ld->n_reading && !ld->src->wait(ld->src->ctx, &tag, &at))
-		ld->n_reading--; /* after a failed load: no read may write to the buffers any more */
+	loader_wait(d);
 	while (d->store.list) {
 		struct weight *w = d->store.list;
 
 		d->store.list = w->next;
 		free(w);
 	}
-	for (int i = 0; ld && i < BUFFERS; i++)
-		if (ld->buffer[i].copied)
-			cuda_ok(d, cudaEventDestroy(ld->buffer[i].copied), "free an event");
-	if (ld && ld->pinned && !ld->n_reading)
-		cuda_ok(d, cudaFreeHost(ld->pinned), "free read buffers");
-	if (ld)
-		free(ld->order);
-	free(ld);
-	d->store.loader = NULL;
+	loader_free(d);
 }

@@ -1,4 +1,4 @@
-/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!bl]*.cu */
+/* LINK: @cuda kernels/cpu/[!b]*.c kernels/cpu/isa/[a-z]*.c tests/rig/drive.c tests/rig/tiny.c tests/cuda/truth.c kernels/cuda/[!bl]*.cu kernels/cuda/layout.cu */
 /* test_cuda_lt.cc - products of many rows by cuBLASLt, as the emulation has it (tests/emu/lt.cc): which code
  * multiplies how many rows, against sums in double; no query during a step; the library absent, old, or
  * without a kernel; each of its calls failing in turn. */
