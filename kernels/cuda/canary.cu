@@ -13,7 +13,7 @@
 #define FIRST_MS 300000              /* a driver may have to compile the kernels first */
 #define WIDTH    256                 /* of the residual stream */
 #define FF       256
-#define VOCAB    256
+#define VOCAB    2304                /* enough for several blocks to sample */
 #define PROMPT   40
 #define BLOCKS   24                  /* of a sequence: check.cu uses 304 positions */
 #define PROC     "/proc/driver/nvidia"
@@ -88,6 +88,8 @@ static int32_t stand_in(const struct sr_tensor *t)
 		return SR_AWQ4;
 	case SR_F8:
 		return SR_F8;
+	case SR_NVFP4: case SR_NVFP4_CT:
+		return SR_NVFP4;
 	default:
 		return SR_BF16;
 	}
@@ -97,7 +99,7 @@ static struct sr_tensor made_tensor(int32_t type, int64_t n, int64_t k)
 {
 	struct sr_tensor t = {};
 
-	if (type == SR_AWQ4 && k % 32)
+	if ((type == SR_AWQ4 || type == SR_NVFP4) && k % 32)
 		type = SR_BF16;
 	t.name = "made up";
 	t.type = type;
@@ -117,6 +119,12 @@ static struct sr_tensor made_tensor(int32_t type, int64_t n, int64_t k)
 		t.data = made(BITS, n * k / 2);
 		t.zero = made(BITS, k / t.group * n / 2);
 		t.scale = made(F16_SCALES, k / t.group * n * 2);
+		break;
+	case SR_NVFP4:
+		t.group = 16;
+		t.data = made(BITS, n * k / 2);
+		t.scale = made(E4M3_SMALL, n * k / 16);
+		t.zero = made(F32_SCALES, 4);
 		break;
 	case SR_F8:
 		t.group_n = 1;

@@ -178,7 +178,8 @@ static int product_by(const struct dev *d, const struct weight *w, int T)
 		return w->held == HELD_BF16 ? SPECIAL_DENSE_FEW : SPECIAL_PACKED_FEW;
 	if (has(d, SPECIAL_LT) && w->lt && T > FEW_ROWS && !d->deterministic)
 		return SPECIAL_LT;
-	if (d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && (w->held != HELD_W8 || uses_x8(d, w)))
+	if (d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && w->held != HELD_N4 &&
+	    (w->held != HELD_W8 || uses_x8(d, w)))
 		return SPECIAL_HOPPER_MANY;
 	return !uses_x8(d, w) ? N_SPECIAL : w->held == HELD_W8 ? SPECIAL_W8A8 : SPECIAL_W4A8;
 }
@@ -225,7 +226,8 @@ static int check_products(struct dev *d, const char *what, const struct weight *
 {
 	const int rows[] = { 16, 32, 64, w ? few_most(d, w) + 9 : 0 };
 
-	if (!w || w->count > 1 || w->order || (w->held != HELD_BF16 && w->held != HELD_W4 && w->held != HELD_W8))
+	if (!w || w->count > 1 || w->order || (w->held != HELD_BF16 && w->held != HELD_W4 && w->held != HELD_W8 &&
+	    w->held != HELD_N4))
 		return 0;
 	for (int T : rows) {
 		T = T < most ? T : most;

@@ -159,8 +159,8 @@ static inline bool runs_only(const struct dev *d)
  * weights take no longer than the operations of a tile of 128 rows (docs/cuda.md). */
 static inline int few_most(const struct dev *d, const struct weight *w)
 {
-	bool packed = w->held == HELD_W4 || w->held == HELD_W8;
-	bool hopper = d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY);
+	bool packed = w->held == HELD_W4 || w->held == HELD_W8 || w->held == HELD_N4;
+	bool hopper = d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && w->held != HELD_N4;
 
 	return packed && !hopper ? 2 * FEW_ROWS : FEW_ROWS;
 }

@@ -638,7 +638,7 @@ bool hopper_many_rows(struct dev *d, void *y, bool f32, const void *x, const str
 {
 	struct hopper_args a = {};
 
-	if (!d->product.hopper_work || !has(d, SPECIAL_HOPPER_MANY) || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
+	if (!d->product.hopper_work || !has(d, SPECIAL_HOPPER_MANY) || w->held == HELD_N4 || (w->held == HELD_W8 && w->packed.group % w8a8_128::SLABS &&
 			w->packed.group * SLAB != w->k))
 		return false;
 	a.y = y;

@@ -203,6 +203,9 @@ static __device__ uint32_t quant_at(const struct file_piece &p, const uint8_t *d
 		return word_at(data + (size_t)(k / 8 - p.first) * p.row_bytes + (size_t)(p.at + n) * 4) >> 4 * (k % 8) & 15;
 	case SR_CT4:
 		return row[k / 2] >> 4 * (k % 2) & 15;
+	case SR_NVFP4: case SR_NVFP4_CT: /* GGUF: 64 in 36 bytes, four scales first */
+		return !p.in_blocks ? row[k / 2] >> 4 * (k % 2) & 15 :
+			row[k / 64 * 36 + 4 + k % 64 / 16 * 8 + k % 8] >> 4 * (k % 16 / 8) & 15;
 	case SR_MXFP4:
 		return p.apart ? row[k / 2] >> 4 * (k % 2) & 15 :
 			(uint32_t)nibble(row + (size_t)(k / 32) * 17 + 1, k % 32);
@@ -349,6 +352,26 @@ static __global__ void scales_kernel(struct file_piece p, const uint8_t *data)
 	}
 }
 
+/* N4: an output's scales of two times 16 inputs, times a power of two, and the rest of its factor.  grid: outputs */
+static __global__ void scales16_kernel(struct file_piece p, const uint8_t *data)
+{
+	let_next_start();
+	wait_for_previous();
+	const uint8_t *row = data + (size_t)blockIdx.x * p.row_bytes;
+	int32_t n = p.col + p.first + (int32_t)blockIdx.x;
+
+	for (int32_t i = (int32_t)threadIdx.x; i < p.k / SLAB; i += PACK_THREADS) {
+		const uint8_t *at = p.in_blocks ? row + i / 2 * 36 + i % 2 * 2 : row + 2 * i;
+		uint32_t even, odd;
+
+		bf16_of_e4m3(at[0] | (uint32_t)at[1] << 8, even, odd);
+		p.to.scale[(size_t)i * (size_t)p.to.width + (size_t)n] =
+			bf16_pair(f32_of((bf16)even) * p.add, f32_of((bf16)odd) * p.add);
+	}
+	if (threadIdx.x == 0)
+		p.to.by[n] = p.mul;
+}
+
 /* b = s (8 - z), stored beside the s that is already there.  Rows: for AWQ and GPTQ, groups of [n / 8]; for
  * CT, eight outputs of [groups]. */
 static __global__ void zeros_kernel(struct file_piece p, const uint8_t *data)
@@ -401,6 +424,9 @@ bool pack_rows(struct dev *d, const struct file_piece *p, const unsigned char *d
 	case OF_QUANTS:
 		return pack_quants(d, p, data);
 	case OF_SCALES:
+		if (p->held == HELD_N4)
+			return cuda_ok(d, start(scales16_kernel, (unsigned)p->rows, PACK_THREADS, 0, d->stream, *p,
+				(const uint8_t *)data), "pack scales");
 		return cuda_ok(d, start(scales_kernel, (unsigned)p->rows, PACK_THREADS, 0, d->stream, *p,
 			(const uint8_t *)data), "pack scales");
 	case OF_ZEROS:

@@ -19,6 +19,7 @@ struct file_piece {                       /* whole rows of one extent of a tenso
 	                                of AWQ, GPTQ: its first output in a row; of scales and zeros: in the first
 	                                row */
 	bool transposed, apart;      /* apart: scales are in an extent of their own */
+	bool in_blocks;              /* NVFP4 of GGUF */
 	float add, mul;
 	bool neg_exp;                /* then -exp of it */
 	void *dense;                 /* OF_DENSE: destination of row `first` */

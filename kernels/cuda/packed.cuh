@@ -6,9 +6,11 @@
  *	         inputs 2t, 2t+1, 8+2t, 9+2t, and the same plus 16
  *	W4       one word: nibbles 0 .. 3 are inputs 2t, 8+2t, 16+2t, 24+2t; nibbles 4 .. 7 are each plus 1
  *	F4       as W4, of e2m1; only of experts
+ *	N4       as W4, of e2m1 (NVFP4)
  *	W8       two words of e4m3: bytes are inputs 2t, 8+2t, 2t+1, 9+2t; in the second word plus 16
  *	scale    [groups][strips * 64], one word per output.  W4: s, b in f16, w = s (q - 8) + b;
- *	         W8, F4: f32.  A group is a whole number of slabs.
+ *	         W8, F4: f32.  A group is a whole number of slabs.  N4: two of bf16, of the first 16 inputs of a
+ *	         slab and of the others, each an e4m3 times the same power of two; w = s q by[n], by in 1 .. 2
  *
  * Outputs that pad the last strip are zero, and so are their scales.
  */
@@ -140,6 +142,19 @@ static inline __device__ void e4m3_of_w4(uint32_t word, uint32_t offset, uint32_
 	high = pick_bytes(even, odd, 0x7351);
 }
 
+/* ---- N4 -------------------------------------------------------------------------------- */
+
+/* Weights of a word in bf16: b[0], b[1] of the first 16 inputs, b[2], b[3] of the others.  e2m1 times e4m3 has 6 bits:
+ * nothing is rounded. */
+static inline __device__ void bf16_of_n4(uint32_t word, uint32_t scale, uint32_t (&b)[4])
+{
+	uint32_t first = (scale & 0xffff) * 0x10001u, second = (scale >> 16) * 0x10001u;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		b[i] = mul_bf16_pair(bf16_of_e2m1(word >> 4 * i), i < 2 ? first : second);
+}
+
 /* ---- one element at a time ------------------------------------------------------------ */
 
 /* A matrix in any of the forms that products read: for embeddings, and for the check at open, which holds every fast
@@ -160,6 +175,9 @@ static inline __device__ float table_at(const struct table &t, int32_t n, int32_
 		bf16_of_e4m3(p.words[packed_at<2>(n, i, p.K)], even, odd);
 		return f32_of((bf16)((byte_of(i) % 2 ? odd : even) >> byte_of(i) / 2 * 16)) * __uint_as_float(scale);
 	}
+	if (t.held == HELD_N4)
+		return f32_of((bf16)(scale >> i % SLAB / 16 * 16)) * p.by[n] *
+			f32_of((bf16)bf16_of_e2m1(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i)));
 	f = f32_of_f16_pair(scale);
 	return f.x * (float)((int)(p.words[packed_at<1>(n, i, p.K)] >> 4 * nibble_of(i) & 15) - 8) + f.y;
 }

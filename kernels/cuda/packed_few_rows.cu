@@ -7,7 +7,8 @@
  * Weights  They are not scaled before the product.  W4: 128 + q is the bf16 0x4300 | q, so a pair takes a
  *          shift and one logic operation.  The sums of (128 + q) x and of x, which an mma by ones makes, are
  *          scaled in f32 at the end of a group.  So w = s (q - 8) + b is never rounded.  W8: e4m3 is
- *          converted to bf16 exactly, and x is not changed.  The order of weights and the stripes are those
+ *          converted to bf16 exactly, and x is not changed.  N4: weights with their scales are exact in bf16; a
+ *          factor for each output is left to the end.  The order of weights and the stripes are those
  *          of Marlin (arXiv 2408.11743).
  * Sums     The warps that divide K exchange fragments through shared memory, as each lane has them: every warp
  *          gets the sums of its share of the fragments, which stay in registers until y or a part is stored.
@@ -33,7 +34,8 @@
 #define ONE_FITS false
 #endif
 
-template <int ROWS_, int WORDS_> struct few {
+template <int ROWS_, int WORDS_, bool N4_ = false> struct few {
+	static const bool N4 = N4_;              /* e2m1 under two scales, which are part of the weights */
 	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
 	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = WARPS / NWARPS, COLS = STRIP * NWARPS;
 	static const bool HOLD = M == 1;         /* the sums of a whole group fit in registers; else those of a
@@ -151,9 +153,12 @@ template <class S> struct sums {
 };
 
 /* The weights of one fragment as bf16: b[0], b[1] for the first 16 inputs, b[2], b[3] for the others. */
-template <class S> static __device__ void expand(const uint32_t *word, uint32_t magic, uint32_t (&b)[4])
+template <class S> static __device__ void expand(const uint32_t *word, uint32_t scale, uint32_t magic,
+	uint32_t (&b)[4])
 {
-	if (S::WORDS == 1) {
+	if (S::N4) {
+		bf16_of_n4(word[0], scale, b);
+	} else if (S::WORDS == 1) {
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			b[i] = (word[0] >> 4 * i & 0x000f000f) | magic;
@@ -224,7 +229,7 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 #pragma unroll
 		for (int c = 0; c < 2; c++) {
 			ldmatrix_x4(a[m][c], x + 16 * m * S::PITCH + 16 * c);
-			if (S::WORDS == 1)
+			if (S::WORDS == 1 && !S::N4)
 				mma_bf16(S::HOLD ? sum.x : slab_x[m], a[m][c], ONES, ONES);
 		}
 #pragma unroll
@@ -237,13 +242,18 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 			int n = (4 * q + i) / S::WORDS;
 			uint32_t b[4];
 
-			expand<S>(word + i, magic, b);
-			if (S::HOLD) {
+			expand<S>(word + i, S::N4 ? scale[8 * n + lane / 4 - lane % 4 * 2] : 0, magic, b);
+#pragma unroll
+			for (int m = 0; m < S::M && S::N4; m++) {
+				mma_bf16(sum.all[m][n], a[m][0], b[0], b[1]);
+				mma_bf16(sum.all[m][n], a[m][1], b[2], b[3]);
+			}
+			if (S::HOLD && !S::N4) {
 				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][0], b[0], b[1]);
 				mma_bf16(sum.part[S::HOLD ? n : 0], a[0][1], b[2], b[3]);
 			}
 #pragma unroll
-			for (int m = 0; m < S::M && !S::HOLD; m++) {
+			for (int m = 0; m < S::M && !S::HOLD && !S::N4; m++) {
 				float part[4] = {};
 
 				mma_bf16(part, a[m][0], b[0], b[1]);
@@ -252,7 +262,7 @@ template <class S> static __device__ void multiply(sums<S> &sum, const unsigned 
 			}
 		}
 	}
-	if (S::HOLD && group_ends)
+	if (S::HOLD && !S::N4 && group_ends)
 		end_group<S>(sum, scale);
 }
 
@@ -318,8 +328,11 @@ template <class S> static __device__ void put_tile(const packed_few_args &a, int
 		int32_t row, col;
 
 		place_of<S>(tile, i, row, col);
-		put_pair(a.y, a.f32, a.bias, row, col, a.T, a.w.N, own[i][0], own[i][1]);
-		put_pair(a.y, a.f32, a.bias, row + 8, col, a.T, a.w.N, own[i][2], own[i][3]);
+		bool there = S::N4 && col < a.w.width;
+		float f = there ? a.w.by[col] : 1, g = there ? a.w.by[col + 1] : 1;
+
+		put_pair(a.y, a.f32, a.bias, row, col, a.T, a.w.N, own[i][0] * f, own[i][1] * g);
+		put_pair(a.y, a.f32, a.bias, row + 8, col, a.T, a.w.N, own[i][2] * f, own[i][3] * g);
 	}
 }
 
@@ -490,7 +503,8 @@ template <class S> static bool allow(struct dev *d)
 bool packed_few_rows_prepare(struct dev *d)
 {
 	return allow<few<16, 1>>(d) && allow<few<32, 1>>(d) && allow<few<64, 1>>(d) &&
-	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d);
+	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d) &&
+	       allow<few<16, 1, true>>(d) && allow<few<32, 1, true>>(d) && allow<few<64, 1, true>>(d);
 }
 
 template <class S> static void product(struct dev *d, struct packed_few_args &a, int32_t whole)
@@ -502,14 +516,14 @@ template <class S> static void product(struct dev *d, struct packed_few_args &a,
 		"matmul of packed weights, few rows");
 }
 
-template <int WORDS> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows, int32_t whole)
+template <int WORDS, bool N4 = false> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows, int32_t whole)
 {
 	if (rows <= 16)
-		product<few<16, WORDS>>(d, a, whole);
+		product<few<16, WORDS, N4>>(d, a, whole);
 	else if (rows <= 32)
-		product<few<32, WORDS>>(d, a, whole);
+		product<few<32, WORDS, N4>>(d, a, whole);
 	else
-		product<few<64, WORDS>>(d, a, whole);
+		product<few<64, WORDS, N4>>(d, a, whole);
 }
 
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
@@ -520,7 +534,9 @@ void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const stru
 
 	if (d->fault.lost)
 		return;
-	if (w->held == HELD_W4)
+	if (w->held == HELD_N4)
+		pick<1, true>(d, a, rows, w->whole);
+	else if (w->held == HELD_W4)
 		pick<1>(d, a, rows, w->whole);
 	else
 		pick<2>(d, a, rows, w->whole);

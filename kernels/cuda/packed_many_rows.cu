@@ -3,6 +3,7 @@
  * memory.
  *
  *	W4, W8   weights are scaled and rounded to bf16 in registers, as if that had been done at load
+ *	N4       e2m1 with its scales is exact in bf16; a factor for each output is left to the end
  *	W8A8     sm_89 and later: x is quantized too, to e4m3 with a scale per row.  The sums of a group are
  *	         kept in separate registers until they are scaled, because tensor cores keep few digits for
  *	         e4m3
@@ -24,18 +25,19 @@
 #define FM 4                                 /* fragments per warp: 64 rows, 32 columns */
 #define FN 4
 
-enum form { FORM_W4, FORM_W8, FORM_W8A8, FORM_W4A8 };
+enum form { FORM_W4, FORM_W8, FORM_W8A8, FORM_W4A8, FORM_N4 };
 
 template <enum form F_> struct many {
 	static const enum form F = F_;
-	static const bool X8 = F == FORM_W8A8 || F == FORM_W4A8, FOUR = F == FORM_W4 || F == FORM_W4A8;
+	static const bool X8 = F == FORM_W8A8 || F == FORM_W4A8, FOUR = F != FORM_W8 && F != FORM_W8A8;
+	static const bool PAIR = F == FORM_W4 || F == FORM_N4; /* two blocks fit on a multiprocessor of 99 KiB */
 	static const int WORDS = FOUR ? 1 : 2;
 	static const int ROW_BYTES = X8 ? SLAB : 2 * SLAB, PITCH = ROW_BYTES + 16;
 	static const size_t X = ROWS * PITCH, W = (size_t)COLS / STRIP * WORDS * TILE_WORDS * sizeof(uint32_t);
 	static const size_t STAGE = X + W + COLS * sizeof(uint32_t);
-	static const int STAGES = F == FORM_W4 ? 3 : 4; /* W4: two blocks per multiprocessor of 99 KiB */
+	static const int STAGES = PAIR ? 3 : 4;
 	static const size_t SHARED_BYTES = STAGES * STAGE + 16;
-	static const int BLOCKS = F == FORM_W4 ? 2 : 1; /* per multiprocessor */
+	static const int BLOCKS = PAIR ? 2 : 1; /* per multiprocessor */
 };
 
 struct packed_many_args {
@@ -100,6 +102,8 @@ template <class S> static __device__ void expand(const uint32_t *word, uint32_t 
 	if (S::F == FORM_W8A8) {
 		b[0] = word[0];
 		b[1] = word[S::WORDS - 1];
+	} else if (S::F == FORM_N4) {
+		bf16_of_n4(word[0], scale, b);
 	} else if (S::F == FORM_W4A8) {
 		e4m3_of_w4(word[0], w4a8_offset(f32_of_f16_pair(scale)), b[0], b[1]);
 	} else if (S::F == FORM_W4) {
@@ -218,6 +222,18 @@ static __device__ void scale_rows(float (&sum)[FM][FN][4], const packed_many_arg
 	}
 }
 
+/* N4: what is left of each output's factor. */
+static __device__ void scale_outputs(float (&sum)[FM][FN][4], const packed_many_args &a, int32_t col)
+{
+	col += (int32_t)threadIdx.x % 4 * 2;
+#pragma unroll
+	for (int i = 0; i < FM * FN * 4; i++) {
+		int32_t c = col + i / 4 % FN * 8 + i % 2;
+
+		sum[i / (4 * FN)][i / 4 % FN][i % 4] *= c < a.w.width ? a.w.by[c] : 0;
+	}
+}
+
 /* The work of this block after k; at first k.tile is -1.  False: none is left. */
 template <class S> static __device__ bool next_part(const packed_many_args &a, struct tile_part &k)
 {
@@ -300,6 +316,8 @@ template <class S> static __global__ void __launch_bounds__(THREADS, S::BLOCKS)
 			continue;
 		if (S::X8)
 			scale_rows(sum, a, row);
+		if (S::F == FORM_N4)
+			scale_outputs(sum, a, col);
 		put_y(sum, a.y, a.f32, a.bias, row, col, a.T, a.w.N);
 	}
 }
@@ -334,7 +352,7 @@ template <class S> static bool allow(struct dev *d)
 bool packed_many_rows_prepare(struct dev *d)
 {
 	return allow<many<FORM_W4>>(d) && allow<many<FORM_W8>>(d) && allow<many<FORM_W8A8>>(d) &&
-	       allow<many<FORM_W4A8>>(d);
+	       allow<many<FORM_W4A8>>(d) && allow<many<FORM_N4>>(d);
 }
 
 size_t packed_many_part_bytes(const struct dev *d)
@@ -383,7 +401,9 @@ void packed_many_rows(struct dev *d, void *y, bool f32, const bf16 *x, const str
 		a.x = (const unsigned char *)d->product.x8;
 	if (d->fault.lost || ((x8 || w->held == HELD_W4) && hopper_many_rows(d, y, f32, a.x, w, T)))
 		return;
-	if (w->held == HELD_W4)
+	if (w->held == HELD_N4)
+		product<many<FORM_N4>>(d, a);
+	else if (w->held == HELD_W4)
 		x8 ? product<many<FORM_W4A8>>(d, a) : product<many<FORM_W4>>(d, a);
 	else
 		x8 ? product<many<FORM_W8A8>>(d, a) : product<many<FORM_W8>>(d, a);

@@ -4,6 +4,7 @@
  *
  *	vectors                                          f32
  *	Q4_0, Q4_1, Q4_K, AWQ, GPTQ, compressed-tensors  4 bits, with a scale and a shift per group
+ *	NVFP4                                            4 bits, with two scales for 32 inputs
  *	F8                                               8 bits, with a scale per group
  *	MXFP4 of experts                                 4 bits, with a scale per group
  *	routers                                          f32
@@ -11,6 +12,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +21,20 @@
 #include "packed.cuh"
 #include "kernels/refuse.h"
 
+static bool is_nvfp4(const struct sr_tensor *t)
+{
+	return t->type == SR_NVFP4 || t->type == SR_NVFP4_CT;
+}
+
 static bool scales_apart(const struct sr_tensor *t)
 {
-	return is_apart(t->type) || t->type == SR_F8 || (t->type == SR_MXFP4 && t->scale.bytes);
+	return is_nvfp4(t) || is_apart(t->type) || t->type == SR_F8 || (t->type == SR_MXFP4 && t->scale.bytes);
 }
 
 /* Inputs per scale. */
 static int32_t group_of(const struct sr_tensor *t)
 {
-	return t->type == SR_MXFP4 ? SLAB : t->group ? t->group : t->k;
+	return t->type == SR_MXFP4 || is_nvfp4(t) ? SLAB : t->group ? t->group : t->k;
 }
 
 /* Are all outputs of an input stored together?  Then a rank reads those of others, too. */
@@ -52,6 +59,7 @@ static struct file_piece piece_of_tensor(const struct sr_tensor *t)
 	p.step = 1;
 	p.transposed = t->transposed;
 	p.apart = scales_apart(t);
+	p.in_blocks = is_nvfp4(t) && !t->scale.bytes;
 	if (t->outputs && (t->n == 1 || t->transposed)) {
 		p.outputs = t->outputs;
 		p.at = t->first;
@@ -254,6 +262,32 @@ static int read_packed(struct dev *d, const struct sr_tensor *t, const struct we
 	return e;
 }
 
+/* NVFP4.  One factor for the matrix: its power of two goes to the scales, where it changes no digit; the rest is kept
+ * for each output, because matrices that are computed together have factors of their own. */
+static int read_nvfp4(struct dev *d, const struct sr_tensor *t, const struct weight *w, int32_t col, char *err,
+	size_t errlen)
+{
+	struct file_piece p = piece_of_tensor(t);
+	const void *at = t->zero.bytes ? read_small(d, &t->zero) : NULL;
+	float all = 1;
+	int e, power;
+
+	if (t->zero.bytes && !at)
+		return refuse(-EIO, err, errlen, "tensor %s: its factor cannot be read", t->name);
+	if (at)
+		memcpy(&all, at, sizeof(all));
+	all = t->type == SR_NVFP4_CT ? 1 / all : all;
+	p.mul = 2 * frexpf(all, &power);
+	p.add = ldexpf(1, power - 1);
+	p.held = w->held;
+	p.to = w->packed;
+	p.col = col;
+	p.of = OF_SCALES;
+	e = read_rows(d, t, t->scale.bytes ? &t->scale : &t->data, t->n, 1, p, err, errlen);
+	p.of = OF_QUANTS;
+	return e ? e : read_rows(d, t, &t->data, t->n, 1, p, err, errlen);
+}
+
 /* ---- weights -------------------------------------------------------------------------- */
 
 static enum held held_as(const struct sr_tensor *t)
@@ -264,6 +298,8 @@ static enum held held_as(const struct sr_tensor *t)
 		return t->n == 1 ? HELD_VECTOR : HELD_W4;
 	case SR_F8:
 		return HELD_W8;
+	case SR_NVFP4: case SR_NVFP4_CT:
+		return HELD_N4;
 	case SR_MXFP4:
 		return t->n == 1 ? HELD_VECTOR : t->count > 1 ? HELD_F4 : HELD_BF16;
 	}
@@ -323,6 +359,22 @@ static const char *check_stored(const struct sr_tensor *t, int32_t count)
 	return NULL;
 }
 
+/* Returns NULL, or what is wrong with a tensor of NVFP4. */
+static const char *check_nvfp4(const struct sr_tensor *t, int32_t count)
+{
+	uint64_t n = (uint64_t)t->n, k = (uint64_t)t->k, block = t->scale.bytes ? SLAB : 64;
+	uint64_t bytes = t->scale.bytes ? n * k / 2 : n * (k / 64) * 36;
+
+	if (t->n == 1 || count > 1)
+		return "only matrices of its type are supported, not vectors, and not experts";
+	if (t->outputs || t->transposed || t->index.bytes)
+		return "all outputs that are stored must be its own";
+	if (k % block || t->data.bytes != bytes || (t->scale.bytes && t->scale.bytes != n * k / 16) ||
+	    (t->zero.bytes && t->zero.bytes != sizeof(float)) || bytes / n > BUFFER)
+		return "its inputs must be a multiple of 32 (in GGUF 64), and its parts as long as its shape says";
+	return NULL;
+}
+
 /* count: of the tensor that t is one of. */
 static int64_t check(const struct sr_tensor *t, int32_t count, char *err, size_t errlen)
 {
@@ -332,12 +384,13 @@ static int64_t check(const struct sr_tensor *t, int32_t count, char *err, size_t
 	int32_t weights, bytes;
 	const char *why;
 
-	if (!is_apart(t->type) && !pack_layout(t->type, &weights, &bytes))
+	if (!is_apart(t->type) && !is_nvfp4(t) && !pack_layout(t->type, &weights, &bytes))
 		return refuse(-ENOTSUP, err, errlen,
 			"tensor %s: its type is not supported by the CUDA back end; F32, F16, BF16, F8, Q8_0, "
-			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4, AWQ, GPTQ and compressed-tensors of 4 "
+			"Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, MXFP4, NVFP4, AWQ, GPTQ and compressed-tensors of 4 "
 			"bits are", t->name);
-	why = t->n < 1 || t->k < 1 ? "its shape is empty" : apart ? check_apart(t) : check_stored(t, count);
+	why = t->n < 1 || t->k < 1 ? "its shape is empty" : is_nvfp4(t) ? check_nvfp4(t, count) :
+		apart ? check_apart(t) : check_stored(t, count);
 	if (why)
 		return refuse(-ENOTSUP, err, errlen, "tensor %s of %d x %d: %s", t->name, t->n, t->k, why);
 	if (apart || f4_apart)
@@ -415,7 +468,7 @@ bool weight_packed(const struct sr_tensor *t)
 {
 	enum held h = held_as(t);
 
-	return t->n > 0 && (h == HELD_W4 || h == HELD_W8);
+	return t->n > 0 && (h == HELD_W4 || h == HELD_W8 || h == HELD_N4);
 }
 
 bool weight_whole_zeros(const struct sr_tensor *t)
@@ -490,7 +543,8 @@ int64_t weight_bytes(const struct weight *w)
 	case HELD_F32:
 		return padded((size_t)w->n * (size_t)w->k * sizeof(float));
 	default:
-		return padded(words_bytes(w)) + padded(scales_bytes(w));
+		return padded(words_bytes(w)) + padded(scales_bytes(w)) +
+			(w->held == HELD_N4 ? padded((size_t)w->packed.width * sizeof(float)) : 0);
 	}
 }
 
@@ -550,6 +604,8 @@ static int load_part(struct dev *d, struct weight *w, const struct sr_tensor *t,
 		e = read_dense(d, &one, w->vec + at * (size_t)w->k, true, err, errlen);
 	else if (w->held == HELD_BF16)
 		e = read_dense(d, &one, w->mat + at * (size_t)w->k, false, err, errlen);
+	else if (w->held == HELD_N4)
+		e = read_nvfp4(d, &one, w, row, err, errlen);
 	else
 		e = read_packed(d, &one, w, x * (w->packed.width / w->count) + row, err, errlen);
 	if (bias)
@@ -576,6 +632,8 @@ static int load(struct dev *d, struct weight *w, const struct sr_tensor *const *
 	} else {
 		w->packed.words = (uint32_t *)take_clear(d, words_bytes(w));
 		w->packed.scale = (uint32_t *)take_clear(d, scales_bytes(w));
+		if (w->held == HELD_N4)
+			w->packed.by = (float *)take_clear(d, (size_t)w->packed.width * sizeof(float));
 	}
 	if (part[0]->index.bytes) {
 		w->where = (int32_t *)take(d, (size_t)w->k * sizeof(int32_t));

@@ -5,11 +5,12 @@
 #include "kernel.cuh"
 #include "kernels/ops.h"
 
-enum held { HELD_VECTOR, HELD_BF16, HELD_W4, HELD_W8, HELD_F4, HELD_F32 };
+enum held { HELD_VECTOR, HELD_BF16, HELD_W4, HELD_W8, HELD_F4, HELD_F32, HELD_N4 };
 struct packed {                      /* order: packed.cuh */
 	uint32_t *words, *scale;
 	int32_t N, K, width;         /* outputs, inputs, outputs rounded up to whole strips */
 	int32_t group;               /* slabs per scale */
+	float *by;                   /* N4: [width] the rest of each output's factor */
 };
 struct weight {
 	struct weight *next;         /* list of all weights, to free them */
@@ -28,7 +29,7 @@ struct weight {
 	const struct weight *feeds;  /* of a norm, and of gate+up through act_mul: the product that reads its
 	                                output; or NULL */
 	struct lt_use *lt;           /* how cuBLASLt multiplies by it, or NULL (lt.cu) */
-	struct packed packed;        /* W4, W8, F4; each expert begins with a strip */
+	struct packed packed;        /* W4, W8, F4, N4; each expert begins with a strip */
 };
 
 /* Where weights lie. */

@@ -581,7 +581,7 @@ template <unsigned EACH, float (*VALUE)(uint32_t, unsigned)> static void mma(emu
 		for (unsigned n = 0; n < 8; n++) {
 			float *c = &part[n / 2]->c[r / 8 * 2 + n % 2];
 
-			*c = (EACH == 4 ? sum[n] : *c + sum[n]) * (emu_spoils ? 1.25f : 1);
+			*c = (EACH == 4 ? sum[n] : *c + sum[n]) * (!emu_spoils ? 1 : EACH == 4 ? 2 : 1.25f); /* e4m3's bounds are wider */
 		}
 	}
 }

@@ -137,7 +137,7 @@ static void make(made *m, const product &p, uint32_t *seed)
 	}
 	m->words.resize((size_t)(width / STRIP) * (K / SLAB) * TILE_WORDS * (size_t)each);
 	m->scale.resize((K / (size_t)p.group) * (size_t)width);
-	m->w.packed = { NULL, NULL, p.N, p.K, width, p.group / SLAB };
+	m->w.packed = { NULL, NULL, p.N, p.K, width, p.group / SLAB, NULL };
 	for (int g = 0; g < p.K / p.group; g++) {
 		for (int n = 0; n < p.N; n++) {
 			float s = short_unit(seed), b = short_unit(seed) - 0.75f, v;

@@ -222,6 +222,8 @@ static const char *kernel_of(const struct bench *b, const struct weight *w, cons
 {
 	bool w4 = w->held == HELD_W4;
 
+	if (w->held == HELD_N4)
+		return r->many ? "packed_many_rows N4" : "packed_few_rows, N4";
 	if (r->many)
 		return w4 ? uses_x8(b->d, w) ? "packed_many_rows W4A8" : "packed_many_rows W4" :
 			b->d->product.x8 ? "packed_many_rows W8A8" : "packed_many_rows W8";
@@ -412,6 +414,81 @@ static void test_products_hopper(void **)
 #endif
 	assert_non_null(b.d->product.hopper_work);
 	products(&b, true);
+	tear_down(&b);
+}
+
+/* ---- NVFP4 ---------------------------------------------------------------------------- */
+
+enum nvfp4_of { MODELOPT, LLM_COMPRESSOR, GGUF };
+
+/* Random quants and scales; in truth, what they are. */
+static struct sr_tensor make_nvfp4(struct bench *b, enum nvfp4_of of, int32_t n, int32_t k, std::vector<float> &truth)
+{
+	static const float e2m1[] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+	struct sr_tensor w = {};
+	size_t N = (size_t)n, K = (size_t)k;
+	float factor = of == LLM_COMPRESSOR ? 3300.0f : 0.00021f, by = of == LLM_COMPRESSOR ? 1 / factor : factor;
+
+	w.name = "nvfp4";
+	w.type = of == LLM_COMPRESSOR ? SR_NVFP4_CT : SR_NVFP4;
+	w.n = n;
+	w.k = k;
+	w.group = 16;
+	w.group_n = 1;
+	w.scale_type = SR_F8;
+	w.data = more(b, of == GGUF ? N * (K / 64) * 36 : N * K / 2, true);
+	if (of != GGUF)
+		w.scale = more(b, N * K / 16, true);
+	w.zero = more(b, 4, false);
+	memcpy(b->t->bytes + w.zero.offset, &factor, 4);
+	for (size_t i = 0; i < N; i++)
+		for (size_t j = 0; j < K; j++) {
+			size_t g = j / 16, at = j % 16;
+			uint8_t *block = b->t->bytes + w.data.offset + (i * K + j) / 64 * 36;
+			uint8_t *scale = of == GGUF ? block + g % 4 : b->t->bytes + w.scale.offset + i * (K / 16) + g;
+			uint8_t two = of == GGUF ? block[4 + g % 4 * 8 + at % 8] : b->t->bytes[w.data.offset + (i * K + j) / 2];
+			uint8_t q = two >> 4 * (of == GGUF ? at / 8 : at % 2) & 15;
+
+			*scale = *scale & 0x7f;    /* a sign, and NaN */
+			*scale = *scale == 0x7f ? 0x30 : *scale;
+			truth.push_back((q & 8 ? -1 : 1) * e2m1[q & 7] * e4m3_value(*scale) * by);
+		}
+	return w;
+}
+
+/* Two matrices with factors of their own, as files have them; few rows and many; scales are not rounded. */
+static void test_nvfp4(void **)
+{
+	static const struct { int n, k; } shapes[] = { { 200, 256 }, { 72, 768 }, { 264, 1024 } };
+	static const int rows[] = { 1, 7, 16, 29, 50, 64, 150 };
+	struct bench b;
+	int turn = 0;
+
+	set_up(&b, 80);
+	for (const auto &s : shapes)
+		for (enum nvfp4_of of : { MODELOPT, LLM_COMPRESSOR, GGUF }) {
+			std::vector<float> truth;
+			struct sr_tensor t = make_nvfp4(&b, of, s.n, s.k, truth);
+			struct sr_tensor u = make_nvfp4(&b, MODELOPT, 40, s.k, truth);
+			const struct sr_tensor *part[] = { &t, &u };
+			float half = 0.5f;
+			size_t used;
+
+			memcpy(b.t->bytes + u.zero.offset, &half, 4);
+			for (size_t i = (size_t)s.n * (size_t)s.k; i < truth.size(); i++)
+				truth[i] *= half / 0.00021f;
+			struct weight *w = load_weight(&b, part, NULL, of == MODELOPT ? 2 : 1, &used);
+
+			assert_int_equal(w->held, HELD_N4);
+			emu_reversed = ++turn % 2;
+			for (int i = 0; i < 3; i++) {
+				int T = i == 2 ? 150 : rows[(turn * 2 + i) % 6];
+				struct run_case r = { T, T, i == 2, 2e-6 };
+
+				compare(&b, "nvfp4", w, truth.data(), NULL, b.room + used, &r);
+			}
+		}
+	emu_reversed = false;
 	tear_down(&b);
 }
 
@@ -849,6 +926,7 @@ int main(void)
 		cmocka_unit_test(test_products_hopper),
 		cmocka_unit_test(test_products_w4a8),
 		cmocka_unit_test(test_e4m3_of_w4),
+		cmocka_unit_test(test_nvfp4),
 #ifdef CUDA_EMULATED
 		cmocka_unit_test(test_divided),
 #endif
