@@ -164,7 +164,7 @@ GROUP_ranks     := kernels/shared.c $(wildcard kernels/ranks/*.c)
 GROUP_null      := kernels/batch.c kernels/shape.c $(wildcard kernels/null/*.c)
 GROUP_forward   := $(addprefix kernels/,batch.c beyond.c forward.c net.c nodes.c rope.c shape.c share.c shared.c)
 GROUP_cpu       := $(GROUP_forward) $(CPU)
-GROUP_cuda      := $(GROUP_forward) $(wildcard kernels/cuda/guard/*.c kernels/cuda/ranks/*.cu)
+GROUP_cuda      := $(GROUP_forward) $(wildcard kernels/cuda/guard/*.c kernels/cuda/*/*.cu)
 GROUP_template  := $(wildcard adapters/text/template/*.c) adapters/text/unicode/utf8.c
 GROUP_text      := $(TEXT_LIB)
 GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive multiple points) adapters/text/unicode/utf8.c
@@ -207,7 +207,7 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 #
 # Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
 
-CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/ranks/*.cu)
+CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/*/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
 # For another machine nvcc calls its compiler, and links NVIDIA's runtime for it, which setup.sh aarch64 unpacks.

@@ -3,7 +3,7 @@
  *	backend.cu   the interface: batches, launch and poll; layout.cu: device memory (backend.cuh)
  *	step.cu      the first and the last kernel of a batch: makes lists of rows, executes commands
  *	graph.cu     steps of single tokens as graphs, captured by open()
- *	weights.cu   weights from files to the device; loader.cu reads, pack.cu converts them to the stored form
+ *	weights/     weights from files to the device: loader.cu reads, pack.cu converts them to the stored form
  *	rows.cu      embed, norms, activation, inputs of layers: a block per row
  *	matmul.cu    products, on tensor cores: which kernel does which (dense_few_rows.cu, packed_few_rows.cu,
  *	             packed_many_rows.cu, hopper_many_rows.cu; lt.cu by cuBLASLt, if that is installed)
@@ -12,7 +12,7 @@
  *	attend.cu    attention of single tokens and of runs (hopper_attend.cu: on sm_90a;
  *	             wide.cu: of other widths, and of latent keys)
  *	recur.cu     layers with a state; the gate of attention
- *	sample.cu    from logits to a token
+ *	sample/      from logits to a token
  *	ranks/       several GPUs with one model: what each gets from the others
  *	check.cu     which kernels can be switched off, by name (special.cuh); those that compute wrongly are
  *	canary.cu    tries kernels in a child process before that (guard/canary.h)

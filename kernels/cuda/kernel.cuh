@@ -101,8 +101,8 @@ static inline __device__ void let_next_start()
 static inline __device__ void barrier_cluster()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-	asm volatile("barrier.cluster.arrive.release.aligned;\n"
-		"barrier.cluster.wait.acquire.aligned;" ::: "memory");
+	asm volatile("barrier.cluster.arrive.release;\n" /* not .aligned: a warp may come apart before it */
+		"barrier.cluster.wait.acquire;" ::: "memory");
 #else
 	__trap();
 #endif

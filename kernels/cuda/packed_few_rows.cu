@@ -34,9 +34,11 @@
 #define ONE_FITS false
 #endif
 
-template <int ROWS_, int WORDS_, bool N4_ = false> struct few {
-	static const bool N4 = N4_;              /* e2m1 under two scales, which are part of the weights */
-	static const int ROWS = ROWS_, WORDS = WORDS_, M = ROWS / 16, N = STRIP / 8;
+enum { OF_W4 = 1, OF_W8, OF_N4 };            /* KIND of weights */
+
+template <int ROWS_, int KIND_> struct few {
+	static const bool N4 = KIND_ == OF_N4;   /* e2m1 under two scales, which are part of the weights */
+	static const int ROWS = ROWS_, WORDS = KIND_ == OF_W8 ? 2 : 1, M = ROWS / 16, N = STRIP / 8;
 	static const int NWARPS = ROWS == 64 ? 4 : 2, KWARPS = WARPS / NWARPS, COLS = STRIP * NWARPS;
 	static const bool HOLD = M == 1;         /* the sums of a whole group fit in registers; else those of a
 	                                            slab */
@@ -504,7 +506,7 @@ bool packed_few_rows_prepare(struct dev *d)
 {
 	return allow<few<16, 1>>(d) && allow<few<32, 1>>(d) && allow<few<64, 1>>(d) &&
 	       allow<few<16, 2>>(d) && allow<few<32, 2>>(d) && allow<few<64, 2>>(d) &&
-	       allow<few<16, 1, true>>(d) && allow<few<32, 1, true>>(d) && allow<few<64, 1, true>>(d);
+	       allow<few<16, OF_N4>>(d) && allow<few<32, OF_N4>>(d) && allow<few<64, OF_N4>>(d);
 }
 
 template <class S> static void product(struct dev *d, struct packed_few_args &a, int32_t whole)
@@ -516,14 +518,14 @@ template <class S> static void product(struct dev *d, struct packed_few_args &a,
 		"matmul of packed weights, few rows");
 }
 
-template <int WORDS, bool N4 = false> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows, int32_t whole)
+template <int KIND> static void pick(struct dev *d, struct packed_few_args &a, int32_t rows, int32_t whole)
 {
 	if (rows <= 16)
-		product<few<16, WORDS, N4>>(d, a, whole);
+		product<few<16, KIND>>(d, a, whole);
 	else if (rows <= 32)
-		product<few<32, WORDS, N4>>(d, a, whole);
+		product<few<32, KIND>>(d, a, whole);
 	else
-		product<few<64, WORDS, N4>>(d, a, whole);
+		product<few<64, KIND>>(d, a, whole);
 }
 
 /* Multiplies T rows of x with the kernel for `rows` rows; both are at most 64. */
@@ -535,9 +537,9 @@ void packed_few_rows(struct dev *d, void *y, bool f32, const bf16 *x, const stru
 	if (d->fault.lost)
 		return;
 	if (w->held == HELD_N4)
-		pick<1, true>(d, a, rows, w->whole);
+		pick<OF_N4>(d, a, rows, w->whole);
 	else if (w->held == HELD_W4)
-		pick<1>(d, a, rows, w->whole);
+		pick<OF_W4>(d, a, rows, w->whole);
 	else
-		pick<2>(d, a, rows, w->whole);
+		pick<OF_W8>(d, a, rows, w->whole);
 }

@@ -3,7 +3,7 @@
 #ifndef CUDA_SAMPLE_CUH
 #define CUDA_SAMPLE_CUH
 
-#include "kernel.cuh"
+#include "kernels/cuda/kernel.cuh"
 
 #define THREADS 512
 #define WARPS   (THREADS / 32)

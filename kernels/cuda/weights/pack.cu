@@ -2,7 +2,7 @@
  * vectors, and 4- and 8-bit matrices (packed.cuh).  It runs only at load, so it is simple rather than fast.
  */
 #include "pack.cuh"
-#include "packed.cuh"
+#include "kernels/cuda/packed.cuh"
 
 #define PACK_THREADS 256
 

@@ -9,7 +9,7 @@
  * depends only on logits, settings and position, and is the same on every GPU.  The only sum of floats, that of
  * all exponentials, has the same SHARES and the same order of adding for any number of blocks.
  */
-#include "device.cuh"
+#include "kernels/cuda/device.cuh"
 #include "sample.cuh"
 
 #define LEAST   1024                 /* ids of a block's share, or a row has fewer blocks */

@@ -3,7 +3,7 @@
 #ifndef CUDA_PACK_CUH
 #define CUDA_PACK_CUH
 
-#include "device.cuh"
+#include "kernels/cuda/device.cuh"
 
 enum piece_of { OF_DENSE, OF_QUANTS, OF_SCALES, OF_ZEROS };
 

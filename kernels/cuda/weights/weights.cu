@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "loader.cuh"
-#include "packed.cuh"
+#include "kernels/cuda/packed.cuh"
 #include "kernels/refuse.h"
 
 static bool is_nvfp4(const struct sr_tensor *t)
