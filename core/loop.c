@@ -6,6 +6,7 @@
 
 #include "core/instance/log.h"
 #include "core/instance/notify.h"
+#include "shmring/clock.h"
 
 #define MS      1000000ull
 #define SECOND  (1000 * MS)
@@ -113,15 +114,6 @@ static uint64_t sleep_until(struct loop *l, int32_t flying, uint64_t now)
 	return l->st->clients ? now + SECOND : 0; /* once a second, to show in the page what clients do */
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /* Nothing moved: poll a little longer, then ask every client for a signal, check once more, and sleep. */
 static void poll_or_sleep(struct loop *l, uint64_t now)
 {
@@ -129,7 +121,7 @@ static void poll_or_sleep(struct loop *l, uint64_t now)
 
 	if (!idle_enough(&l->idle, now, flying >= 0)) {
 		for (int i = 0; i < 16; i++)
-			relax();
+			sr_relax();
 		return;
 	}
 	if (clients_arm(l->cl)) {

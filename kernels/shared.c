@@ -12,15 +12,6 @@
 #define NAP_NS    20000000       /* longest sleep: a beat follows */
 #define SPIN_LOOK 64             /* turns between looks at the clock */
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 void shared_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleepers, uint32_t spin_ns)
 {
 	const struct timespec nap = { 0, NAP_NS };
@@ -29,7 +20,7 @@ void shared_wait(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *sleeper
 	for (unsigned i = 1; spin_ns; i++) {
 		if (atomic_load_explicit(word, memory_order_acquire) != old)
 			return;
-		relax();
+		sr_relax();
 		if (i % SPIN_LOOK == 0 && sr_now() > until)
 			break;
 	}

@@ -64,15 +64,6 @@ struct sr_conn {
 	uint64_t end[];                   /* [live] by place: arena_put after that request's spans */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /* Copy a caller's versioned struct: fields it lacks become zero; fields we lack must be zero. */
 static int versioned(void *to, size_t have, const void *from, uint32_t size)
 {
@@ -747,7 +738,7 @@ static int spin(struct sr_conn *c, int what, uint64_t until)
 			return have;
 		if (turn % 16 == 15 && sr_now() >= until)
 			return 0;
-		relax();
+		sr_relax();
 	}
 }
 
@@ -829,7 +820,7 @@ int sr_ping(struct sr_conn *c, uint64_t *rtt_ns, int timeout_ms)
 			*rtt_ns = sr_now() - begin;
 			return 0;
 		}
-		relax();
+		sr_relax();
 		if (turn % 256)
 			continue;
 		e = alive(c, turn % 65536 == 0);

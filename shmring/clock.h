@@ -1,4 +1,4 @@
-/* clock.h - the time that everything here is measured in.  Every file may include it. */
+/* clock.h - the time that everything here is measured in, and how a thread waits.  Any file may include it. */
 #ifndef SR_CLOCK_H
 #define SR_CLOCK_H
 
@@ -12,6 +12,16 @@ static inline uint64_t sr_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* In a loop that waits for another thread: leave the core's other thread to its work. */
+static inline void sr_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
 }
 
 #endif

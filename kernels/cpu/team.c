@@ -79,22 +79,13 @@ struct member {
 	uint64_t lost;               /* what it said last, ns */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /* Wait until w is no longer `old`.  Returns the ns it took if it slept, else 0. */
 static uint64_t word_wait(struct word *w, uint32_t old)
 {
 	uint64_t until = 0;
 
 	for (unsigned i = 1; atomic_load_explicit(&w->value, memory_order_acquire) == old; i++) {
-		relax();
+		sr_relax();
 		if (i % SPIN_LOOK)
 			continue;
 		if (!until)
