@@ -155,14 +155,15 @@ static inline bool runs_only(const struct dev *d)
 	return d->deterministic || d->uneven || !has(d, SPECIAL_ATTEND_ONE);
 }
 
-/* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Without wgmma, two readings of packed
- * weights take no longer than the operations of a tile of 128 rows (docs/cuda.md). */
+/* Up to so many rows are multiplied by the kernels of few rows, 64 at a time.  Without wgmma, four readings of packed
+ * weights take no longer than the operations of tiles of 128 rows in bf16, and two no longer than in e4m3 (make
+ * cuda-report). */
 static inline int few_most(const struct dev *d, const struct weight *w)
 {
 	bool packed = w->held == HELD_W4 || w->held == HELD_W8 || w->held == HELD_N4;
 	bool hopper = d->product.hopper_work && has(d, SPECIAL_HOPPER_MANY) && w->held != HELD_N4;
 
-	return packed && !hopper ? 2 * FEW_ROWS : FEW_ROWS;
+	return !packed || hopper ? FEW_ROWS : uses_x8(d, w) ? 2 * FEW_ROWS : 4 * FEW_ROWS;
 }
 
 /* True if the producer of x should itself write FP8, because only the product with w reads x. */

@@ -53,7 +53,7 @@ def product(found, target, kind, when, N, K, T):
     """(us, us at the roof); None: a loop is not there."""
     gpu, size = hot.GPUS[target], N * K * KINDS[kind] + 2 * T * (N + K)
     best = least(gpu, size, 2 * N * K * T, kind == "FP8" and T > 64)
-    few = 64 if target == "sm_90a" or when == "before" or kind == "bf16" else 128
+    few = 64 if target == "sm_90a" or when == "before" or kind == "bf16" else 128 if kind == "FP8" else 256
     rows = 16 if T <= 16 else 32 if T <= 32 else 64
     if T > 64 and kind == "bf16":
         return best / LT, best

@@ -300,17 +300,18 @@ static void test_w4_activations(void **)
 	capability(80);
 }
 
-/* Up to 128 rows beside packed weights go 64 at a time, where there is no wgmma. */
+/* Up to 256 rows beside packed weights go 64 at a time, or 128 in e4m3, where there is no wgmma. */
 static void test_few_most(void **)
 {
-	static const struct { int gpu, T; unsigned launches; } cases[] = {
-		{ 80, 64, 1 }, { 80, 65, 2 }, { 80, 128, 2 }, { 80, 129, 1 }, { 90, 64, 1 }, { 90, 65, 1 },
+	static const struct { int type, gpu, T; unsigned launches; } cases[] = {
+		{ SR_Q4_1, 80, 64, 1 }, { SR_Q4_1, 80, 65, 2 }, { SR_Q4_1, 80, 256, 4 }, { SR_Q4_1, 80, 257, 1 },
+		{ SR_Q4_1, 90, 64, 1 }, { SR_Q4_1, 90, 65, 1 }, { SR_F8, 89, 128, 2 }, { SR_F8, 89, 129, 2 },
 	};
 
 	for (const auto &c : cases) {
 		struct sr_model shape = wide_heads();
 		struct sr_limits lim = limits();
-		struct tiny *t = tiny_create(&shape, SR_Q4_1, TINY_UNTIED, 3);
+		struct tiny *t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
 		struct drive d;
 		uint64_t before;
 
