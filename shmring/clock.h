@@ -1,4 +1,4 @@
-/* clock.h - the time that everything here is measured in, and how a thread waits.  Any file may include it. */
+/* clock.h - the time that everything here is measured in, and how a thread waits.  Anyone may include it. */
 #ifndef SR_CLOCK_H
 #define SR_CLOCK_H
 
