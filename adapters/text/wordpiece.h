@@ -2,8 +2,8 @@
  * at punctuation; of each word the longest tokens from its beginning on, "##" before those inside it.
  *
  * Source: Devlin and others, 2018 (arXiv 1810.04805), and BertNormalizer, BertPreTokenizer and WordPiece of
- * Hugging Face's tokenizers.  Those have older tables of Unicode: characters that came after Unicode 8 may
- * differ in what counts as a mark or a control.
+ * Hugging Face's tokenizers.  What counts as a mark, as punctuation or as a control is that of Unicode 8, as
+ * there.
  */
 #ifndef WORDPIECE_H
 #define WORDPIECE_H

@@ -18,6 +18,7 @@
 
 #include "adapters/text/slipring-text.h"
 #include "adapters/text/unicode/charsmap.h"
+#include "adapters/text/unicode/utf8.h"
 #include "core/models/gguf.h"
 #include "tests/rig/charsmap_write.h"
 #include "tests/rig/gguf_write.h"
@@ -92,7 +93,7 @@ static int slow_encode(const char *s, size_t n, int32_t *ids)
 
 /* ---- the files ---- */
 
-struct file { const char *model; int space, merge, map, no_scores, nan; };
+struct file { const char *model; int space, merge, map, no_scores, nan, accents; };
 
 static int open_file(const struct file *f, struct sr_text **t, char *err, size_t errlen)
 {
@@ -100,7 +101,7 @@ static int open_file(const struct file *f, struct sr_text **t, char *err, size_t
 	const bool words = !strcmp(f->model, "bert");
 	FILE *out = fopen(path, "w");
 
-	put_head(&w, 3, 0, (uint64_t)(7 + 2 * !words + !f->no_scores + (f->map != 0)));
+	put_head(&w, 3, 0, (uint64_t)(7 + (words ? 1 : 2) + !f->no_scores + (f->map != 0)));
 	put_kv_str(&w, "general.architecture", "bert");
 	put_kv_str(&w, "tokenizer.ggml.model", f->model);
 	put_kv_u32(&w, "tokenizer.ggml.unknown_token_id", UNK);
@@ -119,6 +120,10 @@ static int open_file(const struct file *f, struct sr_text **t, char *err, size_t
 	for (int i = 0; i < 2 && !words; i++) {
 		put_key(&w, i ? "tokenizer.ggml.remove_extra_whitespaces" : "tokenizer.ggml.add_space_prefix", GGUF_BOOL);
 		put(&w, &(uint8_t){ (uint8_t)(i ? f->merge : f->space) }, 1);
+	}
+	if (words) {
+		put_key(&w, "tokenizer.ggml.normalizer.strip_accents", GGUF_BOOL);
+		put(&w, &(uint8_t){ !f->accents }, 1);
 	}
 	if (!f->no_scores) {
 		put_key(&w, "tokenizer.ggml.scores", GGUF_ARRAY);
@@ -196,7 +201,7 @@ static struct sr_text *gguf(int space, int merge, int map)
 	struct sr_text *t = NULL;
 	char err[400] = "";
 
-	if (open_file(&(struct file){ "t5", space, merge, map, 0, -1 }, &t, err, sizeof(err)))
+	if (open_file(&(struct file){ "t5", space, merge, map, 0, -1, 0 }, &t, err, sizeof(err)))
 		fail_msg("%s", err);
 	return t;
 }
@@ -302,7 +307,7 @@ static void words(void **state)
 	int32_t ids[8];
 
 	(void)state;
-	if (open_file(&(struct file){ "bert", 0, 0, 0, 1, -1 }, &t, err, sizeof(err)))
+	if (open_file(&(struct file){ "bert", 0, 0, 0, 1, -1, 0 }, &t, err, sizeof(err)))
 		fail_msg("%s", err);
 	assert_int_equal(sr_text_encode(t, "ABab a\u0301x!", 10, SR_TEXT_SPECIAL_ADD, ids, 8, 0), 6);
 	assert_int_equal(ids[0], BOS);
@@ -316,13 +321,65 @@ static void words(void **state)
 	sr_text_close(t);
 }
 
+/* Each character between a and b: left out, a word of its own, or anything else.  The sums are those of tokenizers
+ * 0.23.3: BertPreTokenizer of what BertNormalizer makes of "a" + c + "b", for c in U+0080 .. U+1FFFF. */
+static void unicode_8(void **state)
+{
+	struct { uint64_t n, sum; } out = { 0 }, alone = { 0 };
+	struct sr_text *t = NULL;
+	char err[400] = "", text[8] = "a";
+	int32_t ids[8];
+
+	(void)state;
+	if (open_file(&(struct file){ "bert", 0, 0, 0, 1, -1, 0 }, &t, err, sizeof(err)))
+		fail_msg("%s", err);
+	for (uint32_t c = 0x80; c < 0x20000; c++) {
+		size_t n = 1 + utf8_put(c, text + 1);
+		int64_t got;
+
+		if (c >= 0xd800 && c < 0xe000)
+			continue;
+		text[n++] = 'b';
+		got = sr_text_encode(t, text, n, 0, ids, 8, 0);
+		if (got == 1 && ids[0] == 10) {                        /* U+2581 ab */
+			out.n++;
+			out.sum += c;
+		} else if (got == 3 && ids[2] == UNK) {           /* b begins a word: no token */
+			alone.n++;
+			alone.sum += c;
+		}
+	}
+	sr_text_close(t);
+	assert_int_equal(out.n, 7813);
+	assert_int_equal(out.sum, 431779349);
+	assert_int_equal(alone.n, 28794);
+	assert_int_equal(alone.sum, 802442675);
+}
+
+/* U+0130 in lower case is i and a dot, which only accents that are kept show. */
+static void dotted_i(void **state)
+{
+	(void)state;
+	for (int accents = 0; accents < 2; accents++) {
+		struct sr_text *t = NULL;
+		char err[400] = "";
+		int32_t ids[8];
+
+		if (open_file(&(struct file){ "bert", 0, 0, 0, 1, -1, accents }, &t, err, sizeof(err)))
+			fail_msg("%s", err);
+		assert_int_equal(sr_text_encode(t, "a\u0130", 3, 0, ids, 8, 0), accents ? 1 : 2);
+		assert_int_equal(ids[0], accents ? UNK : 9);           /* U+2581 a, then i */
+		sr_text_close(t);
+	}
+}
+
 static void refusals(void **state)
 {
 	static const struct { struct file f; int rc; const char *say; } files[] = {
-		{ { "t5", 1, 1, 0, 1, -1 }, -EINVAL, "tokenizer.ggml.scores: must be an array of" },
-		{ { "t5", 1, 1, 0, 0, 9 }, -EINVAL, "a score is not a number" },
-		{ { "t5", 1, 1, 2, 0, -1 }, -EINVAL, "precompiled_charsmap: must be an array of bytes" },
-		{ { "t5", 0, 1, 0, 0, -1 }, -ENOTSUP, "remove_extra_whitespaces without add_space_prefix" },
+		{ { "t5", 1, 1, 0, 1, -1, 0 }, -EINVAL, "tokenizer.ggml.scores: must be an array of" },
+		{ { "t5", 1, 1, 0, 0, 9, 0 }, -EINVAL, "a score is not a number" },
+		{ { "t5", 1, 1, 2, 0, -1, 0 }, -EINVAL, "precompiled_charsmap: must be an array of bytes" },
+		{ { "t5", 0, 1, 0, 0, -1, 0 }, -ENOTSUP, "remove_extra_whitespaces without add_space_prefix" },
 	};
 	static const struct { const char *key, *value, *say; } parts[] = {
 		{ "model.byte_fallback", "true", "byte_fallback" }, { "model.unk_id", "null", "unk_id must be a token" },
@@ -372,7 +429,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(best_sums), cmocka_unit_test(normal_forms), cmocka_unit_test(wrong_tables),
-		cmocka_unit_test(words), cmocka_unit_test(refusals),
+		cmocka_unit_test(words), cmocka_unit_test(unicode_8), cmocka_unit_test(dotted_i), cmocka_unit_test(refusals),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);
