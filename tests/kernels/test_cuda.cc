@@ -363,6 +363,27 @@ static void test_sampling(void **)
 	close_pair(&p);
 }
 
+/* A stop id may be drawn from its least length on, and not before. */
+static void test_least_length(void **)
+{
+	static const struct sampling_case c = { "the least length", { 0, 0, 1, 0, 0, 0, 0, 1, 20 }, SR_LIST_STOP, 1, { 5 },
+		false, 0 };
+	static const struct { uint32_t id; float add; } best = { 5, 100 };
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+
+	open_pair(&p, &shape, SR_BF16, 0, 3);
+	for (struct drive *d : { &p.cpu, &p.gpu }) {
+		begin_draws(d, &c);
+		for (int t = 0; t < DRAWS; t++)
+			drive_list(d, t, SR_LIST_BIAS, &best, 2);
+	}
+	same_draws(&p, &c, 0, 11);
+	for (int t = 0; t < DRAWS; t++)      /* it draws for position 11 + t */
+		assert_true((p.gpu.batch->result[t].id == 5) == (11 + t >= 20));
+	close_pair(&p);
+}
+
 /* Biases and penalties that leave the floats, and biases whose sum depends on their order: the CPU's
  * draws, and of what is allowed. */
 static void test_out_of_range(void **)
@@ -857,6 +878,7 @@ int main(void)
 		cmocka_unit_test(test_verbs),
 		cmocka_unit_test(test_kv_f8),
 		cmocka_unit_test(test_sampling),
+		cmocka_unit_test(test_least_length),
 		cmocka_unit_test(test_out_of_range),
 		cmocka_unit_test(test_broken_logits),
 		cmocka_unit_test(test_batches),

@@ -407,10 +407,11 @@ static void same_sums(struct tiny *t, const char *what, bool deterministic)
 	tiny_destroy(t);
 }
 
-static struct tiny *experts_of(const struct sr_experts &c, int32_t type, unsigned flags)
+static struct tiny *experts_of(const struct sr_experts &c, int32_t type, unsigned flags, int32_t d_model = 64)
 {
 	struct sr_model shape = tiny_shape();
 
+	shape.d_model = d_model;
 	shape.experts = c;
 	shape.n_layers = 1;
 	if (flags & TINY_EXPERT_BIAS) {
@@ -433,6 +434,9 @@ static void test_products(void **)
 	same_sums(experts_of(plain, SR_GPTQ4, 0), "gptq", false);
 	same_sums(experts_of(plain, SR_CT4, 0), "compressed-tensors", false);
 	same_sums(experts_of(plain, SR_MXFP4, TINY_EXPERT_BIAS), "mxfp4, biases", false);
+	/* an expert's 96 outputs end in the middle of a strip of 64 */
+	same_sums(experts_of(plain, SR_Q8_0, 0, 96), "q8_0, 96 outputs", false);
+	same_sums(experts_of(plain, SR_AWQ4, 0, 96), "awq, 96 outputs", false);
 	capability(89);
 	same_sums(experts_of(plain, SR_F8, 0), "fp8", false);
 	capability(90);

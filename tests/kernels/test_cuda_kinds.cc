@@ -105,6 +105,7 @@ struct attention_case {
 	bool sinks, shared;          /* shared: only queries, of layer 1; layer 0 has stored keys and values */
 	int rope, dims;
 	int width;                   /* of a head */
+	bool halves = false;         /* rope turns an element with one of the other half, not with its neighbour */
 };
 
 static const struct attention_case attention_cases[] = {
@@ -120,6 +121,7 @@ static const struct attention_case attention_cases[] = {
 	{ "chunks", 0, 0, 0, 0, 0, 24, false, false, SR_ROPE_PLAIN, 32, 32 },
 	{ "no rope", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_NONE, 0, 32 },
 	{ "half of each head turns", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 16, 32 },
+	{ "half of each head turns, in halves", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_PLAIN, 16, 32, true },
 	{ "a factor for each frequency", 0, 0, 0, 0, 0, 0, false, false, SR_ROPE_FACTORS, 32, 32 },
 	{ "heads of another width, sinks", 0, 0, 0, 0, 0, 0, true, false, SR_ROPE_PLAIN, 48, 48 },
 	{ "wide heads, keys that are values", 0, 1, 1, 0, 20, 0, false, false, SR_ROPE_PLAIN, 320, 320 },
@@ -146,6 +148,7 @@ static struct tiny *model_of(const struct attention_case *c)
 	k->chunk = c->chunk;
 	k->rope.kind = c->rope;
 	k->rope.dims = c->dims;
+	k->rope.pairs = !c->halves;
 	k->rope.divisor = c->rope == SR_ROPE_FACTORS ? divisor : NULL;
 	k->rope.magnitude = c->rope == SR_ROPE_FACTORS ? 1.25f : 1;
 	t = tiny_create(&shape, SR_BF16, TINY_UNTIED, 5);
@@ -259,6 +262,32 @@ static void test_rotated(void **)
 					(double)a[i]);
 		close_pair(&p);
 	}
+}
+
+/* Angles are right to a float at positions where a product of floats has lost its digits. */
+static void test_long_positions(void **)
+{
+	static const struct batch_token token[] = { { 0, 100000, 0 }, { 0, 131071, 0 }, { 0, 999999, 0 } };
+	struct sr_model shape = tiny_shape();
+	struct pair p;
+	const int pairs = shape.kind[0].rope.dims / 2;
+	std::vector<float2> angle((size_t)(3 * pairs));
+
+	open_pair(&p, &shape, SR_BF16, 0, 5);
+	slice_of(&p, 0, 3, false);
+	struct dev *d = gpu_dev(&p);
+
+	cudaMemcpyAsync(d->batch.list.token, token, sizeof(token), cudaMemcpyHostToDevice, d->stream);
+	angles(d, 3);
+	cudaMemcpyAsync(angle.data(), d->act.angle[0], angle.size() * sizeof(float2), cudaMemcpyDeviceToHost, d->stream);
+	assert_int_equal(cudaStreamSynchronize(d->stream), cudaSuccess);
+	for (int i = 0; i < 3 * pairs; i++) {
+		double turn = (double)token[i / pairs].position * (double)p.gpu.b->freq[0][i % pairs];
+
+		within("angles", hypot((double)angle[(size_t)i].x - cos(turn), (double)angle[(size_t)i].y - sin(turn)), 1e-6,
+			"pair %d at position %d", i % pairs, token[i / pairs].position);
+	}
+	close_pair(&p);
 }
 
 /* ---- whole batches -------------------------------------------------------------------- */
@@ -516,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_activations),
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_rotated),
+		cmocka_unit_test(test_long_positions),
 		cmocka_unit_test(test_models),
 		cmocka_unit_test(test_left_by_window),
 #ifdef CUDA_EMULATED

@@ -8,6 +8,7 @@ extern "C" {
 #include <stdint.h>
 #include <cmocka.h>
 }
+#include <algorithm>
 #include <vector>
 
 #include "tests/cuda/pair.h"
@@ -21,6 +22,7 @@ static std::vector<float> vector_of(struct drive *d, const struct sr_pooling &ho
 
 	for (int i = 0; i < PROMPT; i++)
 		text[i] = (i * i * 7 + 3) % 200;
+	std::fill_n(d->batch->vector + 2 * 64, len, NAN);    /* not the vector of the run before */
 	drive_begin(d, 0, NULL);
 	drive_pool(d, 0, &how);
 	if (how.kind == SR_POOL_LOGITS)

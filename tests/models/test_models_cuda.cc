@@ -141,8 +141,8 @@ static std::vector<struct sr_result> in_pieces(struct drive *d, const struct fam
 	return out;
 }
 
-/* A state goes on from row to row, and from one that another sequence left behind in the middle of a row, with the
- * same bits. */
+/* A state goes on from row to row, and from one that another sequence left behind in the middle of a later row, with
+ * the same bits. */
 static void test_states(void **)
 {
 	struct family *f = family_make("qwen3.5");
@@ -160,8 +160,10 @@ static void test_states(void **)
 	assert_memory_equal(one.data(), pieces.data(), sizeof(one[0]) * (size_t)n);
 	drive_begin(&d, 2, NULL);
 	drive_range(&d, 2, 8, 4);
-	drive_keep(&d, 2, 20, shared);
-	drive_row(&d, 2, 0, f->prompt[1].ids, n, 0, 1);
+	drive_row(&d, 2, 0, f->prompt[1].ids, 5, 0, 1);
+	drive_step(&d);
+	drive_keep(&d, 2, 20, shared);       /* inside the second row, at its 11th token */
+	drive_row(&d, 2, 5, f->prompt[1].ids + 5, n - 5, 0, 1);
 	drive_begin(&d, 4, NULL);            /* another beside it */
 	drive_range(&d, 4, 20, 1);
 	drive_row(&d, 4, 0, f->prompt[0].ids, 3, 0, 1);
