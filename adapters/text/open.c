@@ -49,6 +49,14 @@ static void compile_template(struct chat_template *c)
 		text_compile_chat(c, c->source, c->error, sizeof(c->error));
 }
 
+/* A sentence may quote names of the file: what would begin a line of its own in a log becomes '?'. */
+static void print_safely(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
+			*s = '?';
+}
+
 int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errlen)
 {
 	struct located where = { .path = "" };
@@ -79,6 +87,7 @@ int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errle
 	if (!rc)
 		rc = locate_vocab_hash(&where, t->info.vocab_hash, err, errlen);
 	if (rc) {
+		print_safely(err);
 		sr_text_close(t);
 		return rc;
 	}

@@ -15,6 +15,8 @@
 #include "open_json.h"
 
 #define FILE_MAX (64 << 20)
+#define IDS_ANY  (1 << 18)     /* ids below it are allowed in each file, */
+#define IDS_EACH 16            /* and this many for each token: a file may leave ids out */
 
 int reject_file(const struct json_reader *j, int rc, const char *file, const char *what, const char *name)
 {
@@ -207,8 +209,20 @@ static int read_pre(const struct json_reader *j, const json_t *p, bool *byte_lev
 	return rc ? reject_file(j, rc, TOKENIZER, why, NULL) : 0;
 }
 
+/* Tables are as long as the largest id: a small file must not ask for large ones. */
+static int check_id(const struct json_reader *j, json_int_t id, size_t n_tokens, const char *token)
+{
+	json_int_t most = n_tokens < IDS_ANY / IDS_EACH ? IDS_ANY : (json_int_t)n_tokens * IDS_EACH;
+
+	if (id < most)
+		return 0;
+	snprintf(j->err, j->errlen, "%s/" TOKENIZER ": the id of '%.80s' is %" JSON_INTEGER_FORMAT "; with %zu "
+	         "tokens, ids must be below %" JSON_INTEGER_FORMAT, j->dir, token, id, n_tokens, most);
+	return -EINVAL;
+}
+
 /* model.vocab: {token: id}; of unigrams [[token, score] of id 0, ..]. */
-static int read_entries(const struct json_reader *j, json_t *vocab)
+static int read_entries(const struct json_reader *j, json_t *vocab, size_t n_tokens)
 {
 	static const char none[] = "model.vocab: there is no memory, or no id of its own, for";
 	struct vocab *v = &j->t->vocab;
@@ -217,8 +231,11 @@ static int read_entries(const struct json_reader *j, json_t *vocab)
 	size_t i, n;
 
 	json_object_keylen_foreach(vocab, key, n, item) {
-		int rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
+		int rc = check_id(j, json_integer_value(item), n_tokens, key);
 
+		if (rc)
+			return rc;
+		rc = json_is_integer(item) ? vocab_set(v, json_integer_value(item), key, n, 0) : -EINVAL;
 		if (rc)
 			return reject_file(j, rc, TOKENIZER, none, key);
 	}
@@ -236,15 +253,18 @@ static int read_entries(const struct json_reader *j, json_t *vocab)
 static int read_vocab(const struct json_reader *j, const json_t *model, const json_t *added)
 {
 	struct vocab *v = &j->t->vocab;
-	json_t *item;
-	size_t i;
-	int rc = read_entries(j, json_object_get(model, "vocab"));
+	json_t *vocab = json_object_get(model, "vocab"), *item;
+	size_t n = json_object_size(vocab) + json_array_size(vocab) + json_array_size(added), i;
+	int rc = read_entries(j, vocab, n);
 
 	if (rc)
 		return rc;
 	json_array_foreach(added, i, item) {
 		const json_t *id = json_object_get(item, "id"), *s = json_object_get(item, "content");
 
+		rc = check_id(j, json_integer_value(id), n, json_is_string(s) ? json_string_value(s) : "");
+		if (rc)
+			return rc;
 		if (!json_is_integer(id) || !json_is_string(s) || !json_string_length(s) ||
 		    vocab_set(v, json_integer_value(id), json_string_value(s), json_string_length(s),
 		              VOCAB_ADDED | (is_true(item, "special") ? VOCAB_SPECIAL : 0)))
@@ -365,6 +385,7 @@ static int read_wordpiece(const struct json_reader *j, const json_t *root)
 	const json_t *strip = json_object_get(n, "strip_accents");
 	const json_t *most = json_object_get(model, "max_input_chars_per_word");
 	const json_t *unknown = json_object_get(model, "unk_token");
+	json_int_t chars = json_is_integer(most) ? json_integer_value(most) : 100;
 	struct sr_text *t = j->t;
 	struct wordpiece *w = &t->wordpiece;
 	int rc;
@@ -377,10 +398,9 @@ static int read_wordpiece(const struct json_reader *j, const json_t *root)
 	if (!is_text(json_object_get(model, "continuing_subword_prefix"), "##"))
 		return reject_file(j, -ENOTSUP, TOKENIZER, "WordPiece with another prefix than ##", NULL);
 	*w = (struct wordpiece){ .on = true, .clean = is_true(n, "clean_text"), .lower = is_true(n, "lowercase"),
-		.chinese = is_true(n, "handle_chinese_chars"), .most = json_is_integer(most) ?
-		(uint32_t)json_integer_value(most) : 100 };
+		.chinese = is_true(n, "handle_chinese_chars"), .most = (uint32_t)chars };
 	w->strip = json_is_boolean(strip) ? json_is_true(strip) : w->lower;
-	if (w->most < 1 || w->most > WORDPIECE_MOST)
+	if (chars < 1 || chars > WORDPIECE_MOST)
 		return reject_file(j, -ENOTSUP, TOKENIZER, "max_input_chars_per_word must be 1 to 200", NULL);
 	t->vocab.words = t->strip = true;
 	rc = read_json_tokens(j, root, false);

@@ -129,6 +129,7 @@ int vocab_set(struct vocab *v, int64_t id, const char *spelling, size_t n, unsig
 		rc = add_chars(v, spelling, n, old);
 		if (rc)
 			return rc;
+		v->n_there++;
 	}
 	v->kind[id] = (uint8_t)(kind | VOCAB_THERE);
 	if (id >= v->n)
@@ -302,7 +303,8 @@ int vocab_seal(struct vocab *v)
 			most = v->spelling[id].n;
 	buf = malloc(most + 1);
 	v->piece = calloc((size_t)v->cap + 1, sizeof(*v->piece));
-	if (!buf || !v->piece || map_create(&v->by_spelling, v->n) || map_create(&v->by_piece, v->n)) {
+	if (!buf || !v->piece || map_create(&v->by_spelling, v->n_there) ||
+	    map_create(&v->by_piece, v->n_there)) {
 		free(buf);
 		return -ENOMEM;
 	}

@@ -27,6 +27,7 @@ struct vocab_map  { struct vocab_slot *slot; uint32_t mask; };
 
 struct vocab {
 	int32_t n, cap;              /* ids are 0 .. n-1 */
+	int32_t n_there;             /* ids in use */
 	uint8_t *kind;               /* [cap] */
 	struct vocab_span *spelling; /* [cap] */
 	struct vocab_span *piece;    /* [cap] */

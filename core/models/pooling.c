@@ -78,7 +78,7 @@ static int read_modules(struct pooling *out, const json_t *list, const char *dir
 		const json_t *module = json_array_get(list, i);
 		const char *type = json_string_value(json_object_get(module, "type"));
 		const char *path = json_string_value(json_object_get(module, "path"));
-		char name[PATH_MAX];
+		char name[200 + sizeof("/config.json")];
 		json_t *j;
 		int rc;
 
@@ -89,11 +89,12 @@ static int read_modules(struct pooling *out, const json_t *list, const char *dir
 			continue;
 		}
 		if (!is_module(type, "Pooling"))
-			return refuse(-ENOTSUP, err, errlen, "%s: modules.json has a module %s, which is not supported; "
+			return refuse(-ENOTSUP, err, errlen, "%s: modules.json has a module %.80s, which is not supported; "
 			              "Transformer, Pooling and Normalize are", dir, type ? type : "without a type");
 		if (!path || strstr(path, "..") || *path == '/' ||
 		    (size_t)snprintf(name, sizeof(name), "%s/config.json", path) >= sizeof(name))
-			return refuse(-EINVAL, err, errlen, "%s: modules.json: Pooling has no folder of settings", dir);
+			return refuse(-EINVAL, err, errlen, "%s: modules.json: Pooling needs a folder of settings, a path of "
+			              "less than 200 bytes", dir);
 		rc = read_json(&j, dir, name, err, errlen);
 		if (rc == 1)
 			return refuse(-ENOENT, err, errlen, "%s/%s: no such file, but modules.json names it", dir, name);
