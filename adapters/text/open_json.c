@@ -602,6 +602,13 @@ static int read_tokenizer_config(const struct json_reader *j)
 	return rc < 0 ? rc : 0;
 }
 
+int32_t json_id(const json_t *v, int32_t n)
+{
+	json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+
+	return id >= 0 && id < n ? (int32_t)id : -1;
+}
+
 /* Read eos_token_id of config.json or generation_config.json: a number or a list. */
 static int read_stops(const struct json_reader *j, const char *file)
 {
@@ -614,11 +621,9 @@ static int read_stops(const struct json_reader *j, const char *file)
 	if (rc <= 0)
 		return rc;
 	eos = json_object_get(root, "eos_token_id");
-	if (json_is_integer(eos) && json_integer_value(eos) < t->info.vocab)
-		text_add_stop(t, (int32_t)json_integer_value(eos));
+	text_add_stop(t, json_id(eos, t->info.vocab));
 	json_array_foreach(eos, i, id)
-		if (json_is_integer(id) && json_integer_value(id) < t->info.vocab)
-			text_add_stop(t, (int32_t)json_integer_value(id));
+		text_add_stop(t, json_id(id, t->info.vocab));
 	vocab = json_integer_value(json_object_get(root, "vocab_size"));
 	if (vocab > t->info.vocab && vocab < 1 << 24)   /* padded: rows that no token uses */
 		t->info.vocab = (int32_t)vocab;

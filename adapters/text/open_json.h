@@ -22,6 +22,7 @@ int reject_file(const struct json_reader *j, int rc, const char *file, const cha
 
 /* Model.vocab and added_tokens.  unigrams: added tokens may be normalized.  0 or -errno, here and below. */
 int read_json_tokens(const struct json_reader *j, const json_t *root, bool unigrams);
+int32_t json_id(const json_t *v, int32_t n);   /* v as an id below n; -1: it is none */
 int read_metaspace(const struct json_reader *j, const json_t *p);
 /* The normalizer n: none, one, or a Sequence of them. */
 int read_normalizers(const struct json_reader *j, const json_t *n,

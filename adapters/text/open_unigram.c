@@ -107,8 +107,7 @@ static int read_scores(const struct json_reader *j, const json_t *model)
 		score[i] = json_number_value(s);
 		least = !i || score[i] < least ? score[i] : least;
 	}
-	rc = unigram_create(&t->unigram, &t->vocab, score, least, json_is_integer(unk) &&
-	                    json_integer_value(unk) < t->vocab.n ? (int32_t)json_integer_value(unk) : -1);
+	rc = unigram_create(&t->unigram, &t->vocab, score, least, json_id(unk, (int32_t)t->vocab.n));
 	return rc ? reject_file(j, rc, TOKENIZER, rc == -ENOMEM ? "no memory" : "model: unk_id must be a token, "
 	                        "scores must be numbers, tokens at most 256 bytes", NULL) : 0;
 }
