@@ -1,4 +1,4 @@
-/* LINK: tools/machine/machine_nodes.c */
+/* LINK: tools/machine/machine_nodes.c tools/machine/machine_finding.c */
 /* test_machine.c - what slipring doctor says of made-up machines: nodes, huge pages, GPUs, bridges, interrupts. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,19 +17,6 @@
 static char root[64];
 static struct finding row[MACHINE_NODES];
 static int n_rows;
-
-/* As in machine.c, which needs half of the daemon. */
-void machine_say(struct finding *f, enum finding_level level, const char *need, const char *how, const char *fmt, ...)
-{
-	va_list ap;
-
-	f->level = level;
-	snprintf(f->need, sizeof(f->need), "%s", need);
-	snprintf(f->how, sizeof(f->how), "%s", level == FINDING_FINE ? "" : how);
-	va_start(ap, fmt);
-	vsnprintf(f->have, sizeof(f->have), fmt, ap);
-	va_end(ap);
-}
 
 static void put_bytes(const char *name, const void *p, size_t n)
 {

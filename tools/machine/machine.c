@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,19 +46,6 @@ static long long number_in(const char *path, const char *key)
 	if (f)
 		fclose(f);
 	return v;
-}
-
-void machine_say(struct finding *f, enum finding_level level, const char *need, const char *how,
-                 const char *fmt, ...)
-{
-	va_list ap;
-
-	f->level = level;
-	snprintf(f->need, sizeof(f->need), "%s", need);
-	snprintf(f->how, sizeof(f->how), "%s", level == FINDING_FINE ? "" : how);
-	va_start(ap, fmt);
-	vsnprintf(f->have, sizeof(f->have), fmt, ap);
-	va_end(ap);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------- */
