@@ -212,7 +212,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 		return rc;
 	l->whole = is_encoder(p);
 	if (l->whole)                        /* keys and values live for one batch: as exact as they are computed */
-		l->kv_type = SR_KV_F32;
+		l->kv_type = p->cpu ? SR_KV_F32 : SR_KV_BF16;
 	l->deterministic = p->cfg->enforce_deterministic;
 	l->w4a8 = p->cfg->w4_activations == W4_FP8;
 	if (l->w4a8 && p->cpu)

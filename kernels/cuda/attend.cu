@@ -48,7 +48,7 @@ struct attend_args {
 	float scale, cap;            /* includes the scale of K */
 	float v_scale;               /* applied to the output */
 	const float *sink;           /* [n_heads], or NULL */
-	int32_t window, chunk;
+	int32_t window, chunk, ahead;
 };
 
 /* Sixteen rows: lane i has rows i / 4 and i / 4 + 8, with h = 0 and 1. */
@@ -70,7 +70,7 @@ template <int E, bool F8> static __device__ void begin_row(struct rows16<E> &w, 
 
 	w.most[h] = NONE;
 	w.sum[h] = 0;
-	w.high[h] = there ? at : -1;
+	w.high[h] = there ? at + a.ahead : -1;
 	w.low[h] = first_read(a.window, a.chunk, at);
 #pragma unroll
 	for (int k = 0; k < E / 16; k++) {
@@ -514,7 +514,7 @@ attend_run(struct attend_args a)
 	struct batch_token first = a.token[k.t < 0 ? 0 : k.t];
 	const int32_t *table = a.table + (size_t)first.slot * (size_t)a.table_cap;
 	int32_t r0 = 16 * (int32_t)(threadIdx.x / 32), n_rows = k.n * a.heads;
-	int32_t to = k.to, low, from, steps, warp_last;
+	int32_t to = first.position + k.n + a.ahead, low, from, steps, warp_last;
 	struct rows16<E> w;
 
 	if (k.t < 0)
@@ -524,12 +524,13 @@ attend_run(struct attend_args a)
 		w.low[h] = w.low[h] > k.from ? w.low[h] : k.from;
 		w.high[h] = w.high[h] < k.to ? w.high[h] : k.to - 1;
 	}
+	to = to < k.to ? to : k.to;
 	low = first_read(a.window, a.chunk, first.position);
 	low = low > k.from ? low : k.from;
 	from = low / S::TOKENS * S::TOKENS;
 	steps = to > low ? (to - from + S::TOKENS - 1) / S::TOKENS : 0; /* 0: all before the window */
-	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads : -1; /* of 16 rows; rows that do not
-	                                                                        exist are masked */
+	warp_last = r0 < n_rows ? first.position + (r0 + 15) / a.heads + a.ahead : -1; /* of 16 rows; rows that do
+	                                                                                  not exist are masked */
 	if (steps)
 		load_kv<E, F8>(ring, ring + S::HALF, a, table, g, from, low, to, S::TOKENS, (int)threadIdx.x,
 			32 * RUN_WARPS);
@@ -664,6 +665,7 @@ void attend(struct dev *d, int l, const struct sr_attn *kind, const struct weigh
 	a.cap = kind->cap;
 	a.window = kind->window;
 	a.chunk = kind->chunk;
+	a.ahead = read_ahead(kind);
 	a.sink = sinks ? sinks->vec : NULL;
 	if (d->batch.step.n_runs && !d->fault.lost && hopper_attends(d))
 		hopper_attend(d, l, kind, a.sink);

@@ -4,6 +4,7 @@
 #define CUDA_ATTEND_CUH
 
 #include "kernel.cuh"
+#include "kernels/backend.h"
 #include "kernels/ops.h"
 #include "kernels/shape.h"
 
@@ -43,6 +44,12 @@ static inline __host__ __device__ int32_t first_read(int32_t window, int32_t chu
 	int32_t from = window && p >= window ? p - window + 1 : 0, begun = chunk ? p / chunk * chunk : 0;
 
 	return begun > from ? begun : from;
+}
+
+/* So many positions behind its own a query reads too, where its sequence has them. */
+static inline int32_t read_ahead(const struct sr_attn *kind)
+{
+	return !kind->bidirectional ? 0 : kind->window ? kind->window - 1 : SR_WHOLE_MAX;
 }
 
 /* What a head's sink adds to the sum of 2^(score - most); a sink has no value.  sink NULL: nothing. */

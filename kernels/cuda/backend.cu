@@ -92,6 +92,8 @@ static int check_w4a8(const struct sr_model *m, const struct sr_limits *lim, cha
 {
 	if (!lim->w4a8)
 		return 0;
+	if (lim->whole)
+		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: the activations of an encoder stay bf16");
 	if (lim->deterministic)
 		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: with --enforce-deterministic activations stay bf16");
 	if (lim->world > 1)
@@ -112,7 +114,10 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->drafts && m->delta.v_heads)
 		return refuse(-ENOTSUP, err, errlen, "--speculative-config: layers of %s have a state, which a wrong guess "
 			"would have changed", m->arch);
-	if (sr_beyond_refuse(m, ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
+	if (lim->whole && lim->seq_blocks * lim->block_tokens > SR_WHOLE_MAX)
+		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens: --max-model-len %d", SR_WHOLE_MAX,
+			SR_WHOLE_MAX);
+	if (sr_beyond_refuse(m, lim->whole ? ~0u : ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
 	    wide_check(m, lim, err, errlen))
 		return -ENOTSUP;
 	if (experts_check(m, err, errlen) || recur_check(m, err, errlen))
@@ -204,7 +209,8 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		b->d.gpu.number = canary_gpu();
 	if (!e && lim->self_check > 1 && (lim->world <= 1 || lim->shared)) /* each rank of its GPU, not core for all */
 		e = canary_check(&b->m, lim, &b->d.without, err, errlen);
-	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads; /* grids of a state are of the batch's rows */
+	/* grids of a state are of the batch's rows, and no graph has pooled rows */
+	b->lim.eager |= !has(&b->d, SPECIAL_GRAPHS) || m->delta.v_heads || lim->whole;
 	if (!e)
 		e = find_device(&b->d, err, errlen);
 	if (e)
@@ -215,6 +221,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 		return refuse(-ENOTSUP, err, errlen, "--w4-activations fp8: GPU %d is of compute capability %d.%d, and FP8 "
 			"instructions begin with 8.9", b->d.gpu.number, b->d.gpu.capability / 10, b->d.gpu.capability % 10);
 	b->d.deterministic = lim->deterministic;
+	b->d.whole = lim->whole;
 	for (int32_t i = 0; i < m->n_kinds; i++)
 		b->d.uneven |= attend_wide(&m->kind[i]) || !sr_same_heads(&m->kind[i], &m->kind[0]);
 	b->d.batch.null_slot = lim->slots;
@@ -394,6 +401,8 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 		return err[0] ? -EIO : refuse(-ENOMEM, err, errlen, "weights cannot be loaded: %s", b->d.fault.why);
 	n = net_load(&cuda_ops, &b->d, &b->net, &b->m, err, errlen);
 	b->net.ranks = b->d.ranks.world > 1;
+	b->d.positions = b->net.positions;
+	b->d.types = b->net.types;
 	if (n >= 0)
 		who_feeds(b);
 	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);

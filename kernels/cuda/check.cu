@@ -254,7 +254,7 @@ struct check_attend {
 	const int32_t *table;
 	const float *sink;
 	size_t kv_half, stride, layer;
-	int32_t first, width, n_heads, heads, n_kv_heads, E, window, chunk;
+	int32_t first, width, n_heads, heads, n_kv_heads, E, window, chunk, ahead, end; /* end: of the sequence */
 	bool f8;
 	float scale, cap, v_scale;
 };
@@ -279,10 +279,11 @@ static __global__ void check_attend_kernel(struct check_attend a, struct compare
 	SHARED(shared);
 	float *p = (float *)shared, most = -INFINITY, sum = 0, off = 0, size = 0;
 	int t = (int)blockIdx.x, head = (int)blockIdx.y, g = head / a.heads, lane = (int)threadIdx.x;
-	int32_t at = a.first + t, low = first_read(a.window, a.chunk, at);
+	int32_t low = first_read(a.window, a.chunk, a.first + t), at = a.first + t + a.ahead;
 	const bf16 *q = a.qkv + (size_t)t * (size_t)a.width + (size_t)(head * a.E);
 	const bf16 *got = a.out + ((size_t)t * (size_t)a.n_heads + (size_t)head) * (size_t)a.E;
 
+	at = at < a.end ? at : a.end - 1;
 	for (int32_t j = low + lane; j <= at; j += 32) {
 		float s = 0;
 
@@ -340,7 +341,7 @@ static float off_attend(struct dev *d, const struct attend_check *c, int pieces,
 		d->slots.table + at.group * d->slots.group_cap, c->sinks ? c->sinks->vec : NULL,
 		(size_t)BLOCK * (size_t)c->kind->head_dim, d->kv.stride, d->kv.layer[c->l], first,
 		d->attend.q_width, n_heads, n_heads / c->kind->n_kv_heads, c->kind->n_kv_heads, c->kind->head_dim,
-		c->kind->window, c->kind->chunk, f8,
+		c->kind->window, c->kind->chunk, read_ahead(c->kind), c->positions, f8,
 		c->kind->scale * (f8 && y->k_scale > 0 ? y->k_scale : 1), c->kind->cap,
 		f8 && y->v_scale > 0 ? y->v_scale : 1 };
 	int32_t size = (c->positions / 3 + BLOCK - 1) / BLOCK * BLOCK;
@@ -356,7 +357,7 @@ static float off_attend(struct dev *d, const struct attend_check *c, int pieces,
 	d->batch.step.full_runs = pieces > 1 ? d->batch.step.n_runs : 0;
 	for (int32_t i = 0; i < d->batch.step.n_runs; i++) {
 		const struct token_run *r = &runs[i / pieces];
-		int32_t part = i % pieces, end = first + r->t + r->n;
+		int32_t part = i % pieces, end = d->whole ? c->positions : first + r->t + r->n;
 
 		parts[i] = (struct run_piece){ r->t, r->n, part * size,
 			part + 1 < pieces && (part + 1) * size < end ? (part + 1) * size : end, i - part, pieces };

@@ -112,6 +112,8 @@ struct dev {
 	struct rank_shape shape;     /* with the elements of a row of each place */
 	cudaStream_t stream;
 	uint32_t without;            /* bits of enum special */
+	const struct weight *positions, *types; /* added to embeddings; NULL: the model has none */
+	bool whole;                  /* sr_limits.whole */
 	bool uneven;                 /* kinds of attention differ in heads or widths, or wide.cu attends to one */
 	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */
 	struct gpu gpu;

@@ -51,7 +51,7 @@ struct run_args {
 	const struct run_piece *run;
 	float *part;
 	const int32_t *table;
-	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, width, window, chunk;
+	int32_t table_cap, n_layers, layer, n_kv_heads, n_heads, heads, width, window, chunk, ahead;
 	float scale, cap;
 	const float *sink;                       /* [n_heads], or NULL */
 };
@@ -174,7 +174,7 @@ template <int E> static __device__ void begin_rows(rows64<E> &w, const run_args 
 
 		w.most[h] = NONE;
 		w.sum[h] = 0;
-		w.high[h] = r >= k.rows ? -1 : at < k.to ? at : k.to - 1;
+		w.high[h] = r >= k.rows ? -1 : at + a.ahead < k.to ? at + a.ahead : k.to - 1;
 		w.low[h] = first_read(a.window, a.chunk, at);
 		w.low[h] = w.low[h] > k.low ? w.low[h] : k.low;
 #pragma unroll
@@ -335,7 +335,7 @@ template <int E, bool CAP> static __device__ void compute(const run_args &a, con
 	rows64<E> w;
 
 	begin_rows<E>(w, a, k);
-	last = last < k.rows ? k.position + (last + 63 < k.rows ? last + 63 : k.rows - 1) / a.heads : -1;
+	last = last < k.rows ? k.position + (last + 63 < k.rows ? last + 63 : k.rows - 1) / a.heads + a.ahead : -1;
 	for (int32_t i = 0; i < k.tiles; i++) {
 		int32_t j0 = k.from + i * POSITIONS;
 		bool seen = j0 <= last;          /* some row attends to this tile */
@@ -374,8 +374,9 @@ static __device__ run_work work_of(const run_args &a)
 	struct batch_token first = a.token[run.t < 0 ? 0 : run.t];
 	run_work k = { i, run.t, run.t < 0 ? 0 : run.n * a.heads, first.position, run.from, 0, run.to, 0,
 		run.pieces > 1, a.table + (size_t)first.slot * (size_t)a.table_cap };
-	int32_t seen = first_read(a.window, a.chunk, k.position);
+	int32_t seen = first_read(a.window, a.chunk, k.position), end = k.position + run.n + a.ahead;
 
+	k.to = end < k.to ? end : k.to;
 	k.from = (seen > run.from ? seen : run.from) / BLOCK * BLOCK;
 	k.tiles = run.t < 0 || k.to <= k.from ? 0 : (k.to - k.from + POSITIONS - 1) / POSITIONS;
 	return k;
@@ -479,6 +480,7 @@ void hopper_attend(struct dev *d, int l, const struct sr_attn *kind, const float
 	a.width = d->attend.q_width;
 	a.window = kind->window;
 	a.chunk = kind->chunk;
+	a.ahead = read_ahead(kind);
 	a.sink = sink;
 	a.scale = kind->scale;
 	a.cap = kind->cap;

@@ -158,11 +158,13 @@ static uint32_t least_ns(double amount, double per_ns)
 	return ns < 4e9 ? (uint32_t)ns : 4000000000u;
 }
 
-/* The positions that all tokens of a row read in a layer, summed over the tokens. */
-static double read_by(const struct sr_row *r, int32_t window)
+/* The positions that all tokens of a row read in a layer, summed over the tokens.  whole: sr_limits.whole. */
+static double read_by(const struct sr_row *r, int32_t window, bool whole)
 {
 	double first = r->first, n = r->n, all = n * first + n * (n + 1) / 2, over;
 
+	if (whole)
+		return n * (window && 2 * window - 1 < n ? 2 * window - 1 : n);
 	if (!window || r->first + r->n <= window)
 		return all;
 	over = r->first >= window ? n : first + n - window;     /* tokens that see a whole window */
@@ -181,9 +183,9 @@ void roof_count(const struct dev *d, struct sr_batch *b)
 
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		const struct sr_row *row = &b->row[i];
-		double last = (double)row->first + row->n, windowed = (double)row->n + r->window - 1;
+		double last = (double)row->first + row->n, windowed = d->whole ? last : (double)row->n + r->window - 1;
 
-		seen += full * read_by(row, 0) + r->windows * read_by(row, r->window);
+		seen += full * read_by(row, 0, d->whole) + r->windows * read_by(row, r->window, d->whole);
 		read += full * last + r->windows * (last < windowed ? last : windowed);
 	}
 	macs = d->batch.step.n_tokens * r->token_macs + d->batch.step.n_picks * r->head_macs

@@ -1,4 +1,6 @@
 /* rows.cu - operations on one row at a time: embedding, norms, activation.  One block per row. */
+#include <assert.h>
+
 #include "device.cuh"
 #include "packed.cuh"
 
@@ -20,6 +22,22 @@ static __global__ void embed_kernel(struct table table, const struct batch_token
 	x += (size_t)blockIdx.x * (size_t)D;
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS)
 		x[i] = table_at(table, id, i) * scale;
+}
+
+/* X += types, then the row of each token's position.  Both tables are NULL where the model has none. */
+static __global__ void embed_places_kernel(struct table positions, const float *types, const struct batch_token *token,
+	int32_t D, float *x)
+{
+	let_next_start();
+	wait_for_previous();
+	int32_t position = token[blockIdx.x].position;
+
+	x += (size_t)blockIdx.x * (size_t)D;
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
+		float v = x[i] + (types ? types[i] : 0);
+
+		x[i] = positions.packed.K ? v + table_at(positions, position, i) : v;
+	}
 }
 
 /* ---- norms ------------------------------------------------------------------------------------------ */
@@ -70,6 +88,18 @@ template <int HOW> static __device__ void norm_row(const float *x, const struct 
 	}
 }
 
+/* The same in original order, and x becomes the norm, too. */
+template <int HOW> static __device__ void replace_row(float *x, const struct norm &pre, int32_t D, bf16 *y,
+	float *scratch)
+{
+	struct norm_of_row r = measure_row<HOW>(x, D, pre.eps, scratch); /* its barriers: all have read x */
+
+	for (int32_t i = (int32_t)threadIdx.x; i < D; i += (int32_t)blockDim.x) {
+		x[i] = normed<HOW>(x[i], r, pre, i);
+		y[i] = bf16_of(x[i]);
+	}
+}
+
 struct add_norm_args {
 	float *x;
 	const float *z;                      /* NULL: the first */
@@ -95,8 +125,8 @@ template <int HOW> static __device__ void add_z(const struct add_norm_args &a, f
 		x[i] += a.by * (a.post.w ? normed<HOW>(z[i], r, a.post, i) : z[i]);
 }
 
-/* HOW: of both norms.  SR_SAME: y is x, and z's norm is SR_RMS. */
-template <int HOW> static __global__ void add_norm_kernel(struct add_norm_args a)
+/* HOW: of both norms.  SR_SAME: y is x, and z's norm is SR_RMS.  AFTER: x is replaced by its norm, too. */
+template <int HOW, bool AFTER> static __global__ void add_norm_kernel(struct add_norm_args a)
 {
 	let_next_start();
 	wait_for_previous();
@@ -108,7 +138,9 @@ template <int HOW> static __global__ void add_norm_kernel(struct add_norm_args a
 
 	if (a.z)
 		add_z<NORM>(a, x, a.z + at, scratch);
-	if (HOW == SR_SAME) {
+	if (AFTER) {
+		replace_row<NORM>(x, a.pre, a.D, a.y + at, scratch);
+	} else if (HOW == SR_SAME) {
 		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x)
 			a.y[at + (size_t)i] = bf16_of(x[i]);
 	} else if (a.pre.w && a.x8) {
@@ -348,11 +380,17 @@ static unsigned norm_threads(int32_t D)
 
 void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
-	struct table t = { table->held, table->mat, table->packed };
+	const struct weight *p = d->positions;
+	struct table t = { table->held, table->mat, table->packed }, places = {};
 
 	if (!d->fault.lost)
 		cuda_ok(d, start(embed_kernel, T, THREADS, 0, d->stream, t, d->batch.list.token, d->slots.slot, d->shape.vocab.from,
 			scale, (float *)d->act.place[P_X]), "embed");
+	if (p)
+		places = { p->held, p->mat, p->packed };
+	if ((p || d->types) && !d->fault.lost)
+		cuda_ok(d, start(embed_places_kernel, T, THREADS, 0, d->stream, places, (const float *)(d->types ?
+			d->types->vec : NULL), d->batch.list.token, d->m->d_model, (float *)d->act.place[P_X]), "embed places");
 	if (d->ranks.world > 1)
 		ranks_embed(d, T);
 }
@@ -373,12 +411,14 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 		norm_by(post, eps), norm_by(pre, eps), by, d->m->d_model, next ? next->order : NULL,
 		(bf16 *)d->act.place[P_Y], x8 ? d->product.x8 : NULL, d->product.x8_scale };
 
+	bool after = pre && (d->m->norm_after == SR_AFTER_ALL || (d->m->norm_after == SR_AFTER_FIRST && first));
+
+	assert(!after || (how == SR_LAYER && !x8 && !a.order));
 	d->product.made_for = x8 || (next && next->order) ? next : NULL;
 	if (!d->fault.lost)
-		cuda_ok(d, start(how == SR_LAYER ? add_norm_kernel<SR_LAYER> : how == SR_SAME ?
-			add_norm_kernel<SR_SAME> : add_norm_kernel<SR_RMS>, T, norm_threads(a.D), 4 * SCRATCH,
-			d->stream, a),
-			"add_norm");
+		cuda_ok(d, start(after ? add_norm_kernel<SR_LAYER, true> : how == SR_LAYER ? add_norm_kernel<SR_LAYER, false> :
+			how == SR_SAME ? add_norm_kernel<SR_SAME, false> : add_norm_kernel<SR_RMS, false>, T, norm_threads(a.D),
+			4 * SCRATCH, d->stream, a), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)

@@ -161,7 +161,7 @@ struct begin_args {
 	struct lists list;
 	struct step upto;            /* lists are padded to these counts */
 	int32_t full_pieces, run_tokens, null_slot;
-	bool runs_only;
+	bool runs_only, whole;       /* whole: a row is a prompt whose tokens see each other (sr_limits.whole) */
 };
 
 #define EACH(i, n) for (int32_t i = (int32_t)threadIdx.x; i < (n); i += THREADS)
@@ -298,10 +298,16 @@ static __device__ int32_t row_with(const int32_t *first, int32_t n_rows, int32_t
 	return low;
 }
 
-/* The position behind the last token of the run that starts with token j of a row. */
+/* Tokens of the run that starts with token j of a row. */
+static __device__ int32_t run_length(const begin_args &a, const struct sr_row &r, int32_t j)
+{
+	return r.n - j < a.run_tokens ? r.n - j : a.run_tokens;
+}
+
+/* The position behind the last that the run attends to. */
 static __device__ int32_t run_end(const begin_args &a, const struct sr_row &r, int32_t j)
 {
-	return r.first + (r.n - j < a.run_tokens ? r.n : j + a.run_tokens);
+	return r.first + (a.whole ? r.n : j + run_length(a, r, j));
 }
 
 /* The positions that the runs of a row attend to, if runs are divided. */
@@ -326,7 +332,7 @@ static __device__ int32_t put_runs(const begin_args &a, const struct sr_row &r, 
 		int32_t to = run_end(a, r, j), n = a.upto.full_runs ? pieces_of(to, size, each) : 1;
 
 		for (int32_t i = 0; list && i < n; i++)
-			list[first + all + i] = (struct run_piece){ t + j, to - r.first - j, n > 1 ? i * each : 0,
+			list[first + all + i] = (struct run_piece){ t + j, run_length(a, r, j), n > 1 ? i * each : 0,
 				i + 1 < n ? (i + 1) * each : to, first + all, n };
 		all += n;
 	}
@@ -482,6 +488,7 @@ void step_begin(struct dev *d)
 	a.run_tokens = run_tokens(d);
 	a.null_slot = d->batch.null_slot;
 	a.runs_only = runs_only(d);
+	a.whole = d->whole;
 	if (!d->fault.lost)
 		cuda_ok(d, start(begin_kernel, 1 + (unsigned)d->batch.step.n_cmd_slots, THREADS,
 			sizeof(struct begin_scratch), d->stream, a), "begin a batch");

@@ -37,7 +37,7 @@ struct wide_args {
 	bool shared;                 /* values are in keys */
 	float scale, cap;
 	const float *sink;
-	int32_t window, chunk;
+	int32_t window, chunk, ahead;
 };
 
 /* Shared memory, in order. */
@@ -238,12 +238,13 @@ static __global__ void __launch_bounds__(32 * WARPS) attend_wide_kernel(struct w
 		int32_t r = r0 + lane / 4 + 8 * h, at = first.position + r / a.heads - r0 / a.heads;
 
 		w.most[h] = NONE;
-		w.high[h] = r < n_rows ? at : -1;
+		w.high[h] = r >= n_rows ? -1 : at + a.ahead < k.to ? at + a.ahead : k.to - 1;
 		w.low[h] = first_read(a.window, a.chunk, at);
 	}
 	low = first_read(a.window, a.chunk, first.position);
 	from = low / POSITIONS * POSITIONS;
-	end = first.position + ((r0 + ROWS < n_rows ? r0 + ROWS : n_rows) - 1) / a.heads - r0 / a.heads + 1;
+	end = first.position + ((r0 + ROWS < n_rows ? r0 + ROWS : n_rows) - 1) / a.heads - r0 / a.heads + 1 + a.ahead;
+	end = end < k.to ? end : k.to;
 	load_queries(a, m.q, k.t, r0, n_rows, g);
 	for (int32_t j0 = from; j0 < end; j0 += POSITIONS) {
 		float s[4] = {};
@@ -397,6 +398,7 @@ void attend_by_wide(struct dev *d, int l, const struct sr_attn *kind, const floa
 	a.cap = kind->cap;
 	a.window = kind->window;
 	a.chunk = kind->chunk;
+	a.ahead = read_ahead(kind);
 	a.sink = sink;
 	if (d->batch.step.n_runs && !d->fault.lost)
 		cuda_ok(d, start(attend_wide_kernel, dim3((unsigned)d->batch.step.n_runs, (unsigned)kind->n_kv_heads,

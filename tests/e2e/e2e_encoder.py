@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Encoders over HTTP: tokens and vectors of tiny ones of each family are those of tokenizers and transformers, recorded by
 tests/models/encoder.py, from a directory and from a GGUF."""
+import harness
 from harness import *
 
 sys.path.insert(0, os.path.join(HERE, "models"))
@@ -144,6 +145,34 @@ def pooler_config(path, name):
             check(d.wait(20) != 0 and say in p.log("slipring-http"), f"{text}: {p.log('slipring-http')[-300:]}")
 
 
+def on_cuda(folder):
+    """The daemon with the CUDA back end, whose kernels the CPU runs (tests/emu): activations in bf16, so close to
+    transformers' vectors; alone and in company the same bits."""
+    emulated = os.path.join(BUILD, "emu/slipring-cuda.so")
+    if not os.path.exists(emulated):
+        print("SKIP encoders on the emulated CUDA back end: it is not built (make tests)")
+        return
+    there = os.path.join(folder, "bin")
+    os.mkdir(there)
+    for f in [os.path.join(BUILD, n) for n in ("slipringd", "slipring-http", "slipring")] + [emulated]:
+        shutil.copy(f, there)
+    os.environ["EMU_AT_ONCE"] = "1"
+    harness.BUILD = there
+    for name in encoder.KINDS:
+        path = os.path.join(folder, name + "cuda")
+        encoder.write(name, path, "mean")
+        with open(encoder.recorded(name)) as f:
+            recorded = json.load(f)
+        with Programs() as p:
+            p.serve("--model", path, "--device", "cuda", "--enforce-deterministic", "--max-num-seqs", 8,
+                    "--kv-cache-memory-bytes", 4 << 20, *([] if name == "bert" else ["--no-self-check"]))
+            check("on cuda" in p.log("slipring"), "it runs on CUDA: " + p.log("slipring"))
+            alone = [vectors(p, [r["text"]])[0] for r in recorded]
+            off = max(abs(a - b) / max(map(abs, r["mean"])) for v, r in zip(alone, recorded) for a, b in zip(v, r["mean"]))
+            check(off < 0.02, f"{name} on CUDA: {off:.2g} of the largest element from transformers' vectors")
+            check(vectors(p, [r["text"] for r in recorded] * 3) == alone * 3, f"{name} on CUDA: the same bits in a batch")
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="slipring-test-")
     try:
@@ -166,6 +195,7 @@ def main():
         with Programs() as p:
             d = p.run("slipringd", "--model", path, "--runner", "generate")
             check(d.wait(20) != 0 and "is an encoder" in p.log("slipringd"), "--runner generate is refused")
+        on_cuda(folder)
     finally:
         shutil.rmtree(folder)
     done()

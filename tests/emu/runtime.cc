@@ -128,8 +128,10 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int)
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
+	const char *processors = getenv("EMU_PROCESSORS");
+
 	*value = what == cudaDevAttrMultiProcessorCount
-		? 4 : what == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 228 << 10
+		? (processors ? atoi(processors) : 4) : what == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 228 << 10
 		: what == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
 		: what == cudaDevAttrComputeCapabilityMajor ? emu_capability / 10 : emu_capability % 10;
 	return call();

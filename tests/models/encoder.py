@@ -24,10 +24,10 @@ TEXTS = ["the cat sat on the mat.", "Embeddings!", "a", "Caf\u00e9 R\u00e9sum\u0
 LONG = " ".join(f"the cat {i} sat on the mat {i * 7919 % 1000}," for i in range(150))   # more than a slice of the CPU has
 SHAPE = {"hidden_size": D, "intermediate_size": F, "max_position_embeddings": POSITIONS, "num_attention_heads": 4,
          "num_hidden_layers": LAYERS, "vocab_size": len(VOCAB)}
-CONFIGS = {}                           # nomic's in the words of nomic's own code
+CONFIGS, ARCHITECTURES = {}, {}        # nomic's in the words of nomic's own code; of a GGUF
 for kind_ in KINDS:
     with open(os.path.join(HERE, "encoders", kind_ + ".json")) as f_:
-        CONFIGS[kind_] = json.load(f_)["config"]
+        CONFIGS[kind_], ARCHITECTURES[kind_] = map(json.load(f_).get, ("config", "gguf"))
 assert all(c["vocab_size"] - len(VOCAB) in (0, 8) for c in CONFIGS.values())
 
 
@@ -141,7 +141,7 @@ def unigrams():
 
 def gguf_keys(kind, mode):
     """As llama.cpp's converter writes them."""
-    arch = {"nomic": "nomic-bert", "modernbert": "modern-bert"}.get(kind, "bert")
+    arch = ARCHITECTURES[kind]
     keys = [("general.architecture", "str", arch)]
     keys += [(f"{arch}.{k}", "u32", v) for k, v in (
         ("context_length", POSITIONS), ("embedding_length", D), ("feed_forward_length", F), ("block_count", LAYERS),

@@ -1,11 +1,11 @@
-/* LINK: @cpu @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/family.c tests/models/same.c -ljansson -luring -Wl,--wrap=experts_route */
+/* LINK: @cpu @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/encoder.c tests/models/family.c tests/models/same.c -ljansson -luring -Wl,--wrap=experts_route */
 /* test_models.c - tiny models of every family through the whole chain, from files to log-probabilities, on the
  * CPU: within 2e-5 of the largest logit of what transformers computes (weights, activations and cache in f32), with
  * the experts that it chooses for each token in each layer, and the same bits for a sequence alone and in company, in one piece and in several, with and without a shared
  * prefix.  A GGUF and a directory of the same weights give the same bits, unless the GGUF has the rows of q and
  * k, or value heads, in another order: then something is summed in another order.  What runs is in the table in
  * docs/model.md, which this test compares, or writes.  build/tests/test_models NAME .. runs some, and prints what
- * they differ by.
+ * they differ by.  Encoders: the same of the vectors of their texts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/share.h"
+#include "tests/models/encoder.h"
 #include "tests/models/family.h"
 
 /* The first thread has all tokens if it is the only one. */
@@ -95,6 +96,45 @@ static void check_hf5(const struct family *f, const struct family_answer *want)
 static const char *word(bool runs)
 {
 	return runs ? "yes" : "refused";
+}
+
+/* One form of an encoder: true if it runs.  Then *v are its bits. */
+static bool check_encoder(const struct encoder *e, const char *path, const char *form, struct encoder_vectors *v)
+{
+	struct sr_limits lim = encoder_limits(SR_KV_F32);
+	struct drive d = { 0 };
+	double off;
+	int rc;
+
+	lim.threads = 2;
+	rc = family_open_with(&d, sr_cpu_ops(), path, lim);
+	if (rc) {
+		check_refusal(&d, rc, path);
+		printf("%s %s: refused: %s\n", e->name, form, d.err);
+		return false;
+	}
+	encoder_run(&d, e, v);
+	off = encoder_differs(e, v);
+	printf("%s %s: %.1e\n", e->name, form, off);
+	if (!(off <= FAMILY_BOUND))
+		fail_msg("%s %s: an element differs by %.2g of the largest; %.0e is allowed", e->name, form, off, FAMILY_BOUND);
+	encoder_same_bits(&d, e, v, 31);
+	drive_close(&d);
+	return true;
+}
+
+static void test_encoder(void **state)
+{
+	struct row *row = *state;
+	struct encoder *e = encoder_make(row->name);
+	struct encoder_vectors hf, gguf;
+	bool hf_runs = check_encoder(e, e->hf, "HF", &hf), gguf_runs = check_encoder(e, e->file, "GGUF", &gguf);
+
+	if (hf_runs && gguf_runs && memcmp(&hf, &gguf, sizeof(hf)) != 0)
+		fail_msg("%s: other bits from its GGUF than from its directory", e->name);
+	snprintf(row->cells, sizeof(row->cells), "| %s | `%s` | %s | `%s` | %s |", e->name, e->class_name, word(hf_runs),
+	         e->gguf, word(gguf_runs));
+	encoder_free(e);
 }
 
 static void test_model(void **state)
@@ -223,7 +263,7 @@ static void test_table(void **state)
 int main(int argc, char **argv)
 {
 	int n = argc - 1, rc;
-	char **names = argc > 1 ? argv + 1 : family_names(&n);
+	char **names = argc > 1 ? argv + 1 : encoder_append(family_names(&n), &n);
 	struct CMUnitTest *tests = calloc((size_t)n + 3, sizeof(*tests));
 	struct row *rows = calloc((size_t)n + 1, sizeof(*rows));
 
@@ -231,7 +271,7 @@ int main(int argc, char **argv)
 	assert_non_null(rows);
 	for (int i = 0; i < n; i++) {
 		rows[i].name = names[i];
-		tests[i] = (struct CMUnitTest){ names[i], test_model, NULL, NULL, &rows[i] };
+		tests[i] = (struct CMUnitTest){ names[i], encoder_is(names[i]) ? test_encoder : test_model, NULL, NULL, &rows[i] };
 	}
 	tests[n] = (struct CMUnitTest){ "table", test_table, NULL, NULL, rows };
 	tests[n + 1] = (struct CMUnitTest){ "parts", test_parts, NULL, NULL, NULL };

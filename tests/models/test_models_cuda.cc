@@ -1,11 +1,12 @@
-/* LINK: @cuda @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/family.c tests/models/same.c kernels/cuda/[a-z]*.cu -ljansson -luring -Wl,--wrap=_Z5routeP3devPK10sr_expertsPK6weighti */
+/* LINK: @cuda @models core/models/load.c core/instance/io.c core/instance/log.c tests/rig/drive.c tests/models/encoder.c tests/models/family.c tests/models/same.c kernels/cuda/[a-z]*.cu -ljansson -luring -Wl,--wrap=_Z5routeP3devPK10sr_expertsPK6weighti */
 /* test_models_cuda.cc - tiny models of every family on the CUDA back end, whose kernels run on the CPU (tests/emu):
  * log-probabilities beside those of transformers.  Activations and the cache are bf16 there, so the bound is that of
  * bf16: it catches what is missing or in the wrong place, not what is rounded.  The experts chosen are those that
  * transformers chooses, but where bf16 moves two whose scores are nearly alike.  What runs is the last cell of the
  * rows in docs/model.md; SLIPRING_WRITE=1 writes it.  test_models_cuda NAME .. runs some.  Nine tokens of a prompt
  * are computed from a GGUF, if there is one; SLIPRING_FAMILIES=all computes all from both forms, and holds them to the
- * same bits: of both forms, and alone, in company, in pieces and behind a shared prefix.
+ * same bits: of both forms, and alone, in company, in pieces and behind a shared prefix.  Encoders: the vectors of their
+ * texts, alone and beside others.
  */
 extern "C" {
 #include <setjmp.h>
@@ -23,6 +24,7 @@ extern "C" {
 #include <vector>
 
 #include "kernels/cuda/device.cuh"
+#include "tests/models/encoder.h"
 #include "tests/models/family.h"
 
 /* Where bf16 chose other experts than are recorded, the logits of the router are moved until it does not.  So all that
@@ -56,6 +58,7 @@ extern "C" void wrapped_route(struct dev *d, const struct sr_experts *x, const s
 /* Of the largest logit.  Models of random weights in bf16 mostly differ by 0.01 to 0.04; phi3-long by 0.063, and so does
  * transformers in bf16 (0.066), because its longrope multiplies scores by 3. */
 #define BOUND 0.07
+#define ENCODER_BOUND 0.02         /* of the largest recorded element; models of random weights differ by 0.004 to 0.007 */
 #define SAME_TOKENS 36             /* in one piece and in several, and so on: two blocks and some */
 
 struct row {
@@ -121,6 +124,49 @@ static void test_model(void **state)
 	if (runs && *f->file && getenv("SLIPRING_FAMILIES") && !f->permuted)
 		assert_memory_equal(&hf, &gguf, sizeof(hf));
 	family_free(f);
+	row->cell = runs ? "yes" : "refused";
+}
+
+/* One form of an encoder: true if it runs.  Then *v are its bits. */
+static bool check_encoder(const struct encoder *e, const char *path, const char *form, struct encoder_vectors *v)
+{
+	struct sr_limits lim = encoder_limits(SR_KV_BF16);
+	struct drive d = {};
+	double off;
+	int rc;
+
+	lim.threads = lim.worked = 0;
+	lim.deterministic = 1;
+	rc = family_open_with(&d, sr_backend_get(SR_BACKEND_VERSION), path, lim);
+	if (rc) {
+		printf("%s: refused: %s\n", e->name, d.err);
+		assert_int_equal(rc, -ENOTSUP);
+		assert_null(strchr(d.err, '\n'));
+		return false;
+	}
+	encoder_run(&d, e, v);
+	off = encoder_differs(e, v);
+	printf("%s %s: %.1e\n", e->name, form, off);
+	if (!(off <= ENCODER_BOUND))
+		fail_msg("%s %s: an element differs by %.2g of the largest; %.2g is allowed", e->name, form, off,
+		         ENCODER_BOUND);
+	encoder_same_bits(&d, e, v, getenv("SLIPRING_FAMILIES") ? 31 : e->n - 1);
+	drive_close(&d);
+	return true;
+}
+
+static void test_encoder(void **state)
+{
+	struct row *row = (struct row *)*state;
+	struct encoder *e = encoder_make(row->name);
+	struct encoder_vectors gguf, hf;
+	bool runs = check_encoder(e, e->file, "GGUF", &gguf);
+
+	if (runs && getenv("SLIPRING_FAMILIES")) {
+		runs = check_encoder(e, e->hf, "HF", &hf);
+		assert_memory_equal(&hf, &gguf, sizeof(hf));
+	}
+	encoder_free(e);
 	row->cell = runs ? "yes" : "refused";
 }
 
@@ -220,7 +266,7 @@ static void test_table(void **state)
 int main(int argc, char **argv)
 {
 	int n = argc - 1, rc;
-	char **names = argc > 1 ? argv + 1 : family_names(&n);
+	char **names = argc > 1 ? argv + 1 : encoder_append(family_names(&n), &n);
 	std::vector<struct row> rows;
 	std::vector<struct CMUnitTest> tests;
 
@@ -228,7 +274,7 @@ int main(int argc, char **argv)
 		rows.push_back({ names[i], nullptr });
 	rows.push_back({ nullptr, nullptr });
 	for (int i = 0; i < n; i++)
-		tests.push_back({ names[i], test_model, nullptr, nullptr, &rows[(size_t)i] });
+		tests.push_back({ names[i], encoder_is(names[i]) ? test_encoder : test_model, nullptr, nullptr, &rows[(size_t)i] });
 	if (argc == 1) {
 		tests.push_back({ "table", test_table, nullptr, nullptr, &rows[0] });
 		tests.push_back({ "states", test_states, nullptr, nullptr, nullptr });
