@@ -169,16 +169,22 @@ template <int HOW> static __global__ void pick_norm_kernel(const float *x, const
 struct pool_args {
 	const struct sr_row *row;
 	const int32_t *token_of;             /* [rows] */
-	const float *x;
-	struct norm pre;                     /* w NULL: none */
+	float *x;
+	struct norm pre;
 	struct slots slots;
 	const struct current_batch *current;
 	int32_t D, width;                    /* width: of a vector's place in the batch */
 };
 
-static __device__ bool counts(const struct sr_row &r, int32_t j)
+/* The tokens of a row that count, from .. to - 1. */
+static __device__ int32_t counts_to(const struct sr_row &r)
 {
-	return r.pool == SR_POOL_MEAN ? true : r.pool == SR_POOL_FIRST ? r.first + j == 0 : r.sample && j == r.n - 1;
+	return r.pool == SR_POOL_MEAN ? r.n : r.pool == SR_POOL_FIRST ? r.first == 0 : r.sample ? r.n : 0;
+}
+
+static __device__ int32_t counts_from(const struct sr_row &r)
+{
+	return r.pool == SR_POOL_LAST ? r.n - 1 : 0;
 }
 
 /* The vector of a prompt that ends in this batch, in the host's memory. */
@@ -198,30 +204,46 @@ static __device__ void put_vector(const struct pool_args &a, const struct sr_row
 		to[i] = sum[i] * by;
 }
 
+/* grid: rows, parts of their tokens.  What counts of X becomes its norm. */
+template <int HOW> static __global__ void pool_norm_kernel(struct pool_args a)
+{
+	let_next_start();
+	wait_for_previous();
+	SHARED(shared);
+	struct sr_row r = a.row[blockIdx.x];
+
+	if (!r.pool || r.pool == SR_POOL_LOGITS)
+		return;
+	for (int32_t j = counts_from(r) + (int32_t)blockIdx.y; j < counts_to(r); j += (int32_t)gridDim.y) {
+		float *x = a.x + (size_t)(a.token_of[blockIdx.x] + j) * (size_t)a.D;
+		struct norm_of_row k = measure_row<HOW>(x, a.D, a.pre.eps, (float *)shared);
+
+		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x)
+			x[i] = normed<HOW>(x[i], k, a.pre, i);
+	}
+}
+
 /* grid: rows.  Tokens are added in the order of their positions; a thread adds the same elements of each. */
-template <int HOW> static __global__ void pool_kernel(struct pool_args a)
+static __global__ void pool_kernel(struct pool_args a)
 {
 	let_next_start();
 	wait_for_previous();
 	SHARED(shared);
 	struct sr_row r = a.row[blockIdx.x];
 	float *sum = a.slots.sum + (size_t)r.slot * (size_t)a.D;
+	const float *x = a.x + (size_t)a.token_of[blockIdx.x] * (size_t)a.D;
+	int32_t from = counts_from(r), to = counts_to(r);
+	bool begun = r.pool == SR_POOL_MEAN && r.first > 0; /* by rows before this one */
 
 	if (!r.pool || r.pool == SR_POOL_LOGITS)
 		return;
-	for (int32_t j = 0; j < r.n; j++) {
-		const float *x = a.x + (size_t)(a.token_of[blockIdx.x] + j) * (size_t)a.D;
-		struct norm_of_row k = { 0, 1 };
+	for (int32_t i = (int32_t)threadIdx.x; i < a.D && from < to; i += (int32_t)blockDim.x) {
+		float v = begun ? sum[i] : x[(size_t)from * (size_t)a.D + (size_t)i];
 
-		if (!counts(r, j))
-			continue;
-		if (a.pre.w)
-			k = measure_row<HOW>(x, a.D, a.pre.eps, (float *)shared);
-		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x) {
-			float v = a.pre.w ? normed<HOW>(x[i], k, a.pre, i) : x[i];
-
-			sum[i] = r.pool == SR_POOL_MEAN && r.first + j > 0 ? sum[i] + v : v;
-		}
+#pragma unroll 8
+		for (int32_t j = begun ? from : from + 1; j < to; j++)
+			v += x[(size_t)j * (size_t)a.D + (size_t)i];
+		sum[i] = v;
 	}
 	if (r.sample)
 		put_vector(a, r, sum, (float *)shared);
@@ -497,10 +519,13 @@ void input_mul(struct dev *d, int l, enum sr_act act, int width, int T)
 
 void pool(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int n_rows)
 {
-	struct pool_args a = { d->batch.list.row, d->batch.list.token_of, (const float *)d->act.place[P_X],
+	struct pool_args a = { d->batch.list.row, d->batch.list.token_of, (float *)d->act.place[P_X],
 		norm_by(w, eps), d->slots, d->batch.current, d->m->d_model, d->draw.width };
+	dim3 grid((unsigned)n_rows, (unsigned)(4 * d->gpu.processors / n_rows + 1));
 
-	if (!d->fault.lost)
-		cuda_ok(d, start(how == SR_LAYER ? pool_kernel<SR_LAYER> : pool_kernel<SR_RMS>, n_rows,
+	if (w && !d->fault.lost)
+		cuda_ok(d, start(how == SR_LAYER ? pool_norm_kernel<SR_LAYER> : pool_norm_kernel<SR_RMS>, grid,
 			norm_threads(a.D), 4 * SCRATCH, d->stream, a), "pool");
+	if (!d->fault.lost)
+		cuda_ok(d, start(pool_kernel, n_rows, norm_threads(a.D), 4 * SCRATCH, d->stream, a), "pool");
 }
