@@ -288,7 +288,8 @@ endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
 GPU_TESTS := test_emu test_cuda test_cuda_groups test_cuda_kinds test_cuda_experts test_cuda_packed \
-	test_cuda_products test_cuda_hopper test_cuda_graph test_cuda_masks test_cuda_guesses test_cuda_pool test_cuda_lt test_cuda_special
+	test_cuda_products test_cuda_hopper test_cuda_graph test_cuda_masks test_cuda_guesses test_cuda_pool \
+	test_cuda_encoder test_cuda_lt test_cuda_special
 GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
 GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))) $(patsubst %.c,$(BUILD)/%.o, \
 	$(CUDA_C) $(filter-out kernels/cpu/b%,$(CPU)) tests/rig/drive.c tests/rig/tiny.c \

@@ -13,6 +13,7 @@
 #	kinds, experts what families other than Llama have; mixtures of experts
 #	packed, products, lt   products of 4- and 8-bit weights, of bf16, and by cuBLASLt: against sums in double
 #	graph, masks, guesses, pool, special  steps as graphs, guided rows, guesses, vectors, each special kernel switched off
+#	encoder        layers that look both ways, against plain C
 #	hopper         products of many rows and attention by the kernels that only a Hopper GPU can execute
 #	small          the benchmark with a small shape
 #	speed          against this GPU's own ceilings, the shape of Llama-3.1-8B, made-up weights
@@ -282,6 +283,7 @@ if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	whole masks 30 "$tests/test_cuda_masks"
 	whole guesses 30 "$tests/test_cuda_guesses"
 	whole pool 30 "$tests/test_cuda_pool"
+	whole encoder 30 "$tests/test_cuda_encoder"
 	step products 30 180 "$tests/test_cuda_products"
 	step packed 60 180 "$tests/test_cuda_packed"
 	step hopper 30 180 "$tests/test_cuda_hopper"
