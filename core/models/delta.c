@@ -150,7 +150,8 @@ static int take(struct opening *o, int32_t l, const struct line *s)
 		return rc;
 	*s->t = (struct sr_tensor){ .name = strdup(name), .n = s->n, .k = s->k, .count = 1, .type = f.type,
 		.data = f.data, .scale = f.scale, .zero = f.zero, .index = f.index, .group = f.group,
-		.group_n = f.group_n, .scale_type = f.scale_type };
+		.group_n = f.group_n, .scale_type = f.scale_type, .outputs = f.outputs, .first = f.first,
+		.step = f.outputs ? 1 : 0 };
 	if (runs) {
 		s->t->outputs = s->whole;
 		s->t->first = s->first;
