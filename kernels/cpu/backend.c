@@ -345,7 +345,7 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	int32_t layers;
 	int e;
 
-	*b = (struct sr_backend){ .m = *m, .lim = *lim, .k = kern_pick(name) };
+	*b = (struct sr_backend){ .m = *m, .lim = *lim, .k = kern_pick(name), .verbs = &cpu_ops };
 	if (!b->k)
 		return refuse(-ENOTSUP, err, errlen, "SLIPRING_CPU=%s: this machine or build has no such kernels; "
 			"plain, avx2, avx512vnni, avx512", name ? name : "");

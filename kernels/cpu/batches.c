@@ -203,7 +203,7 @@ static void compute_slice(void *ctx, int i)
 	d->reads = d->writes = 0;
 	d->far = ~0u;
 	attend_angles(d);
-	forward(&cpu_ops, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
+	forward(b->verbs, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
 		i ? NULL : breathe, d);
 }
 

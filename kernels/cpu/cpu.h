@@ -161,6 +161,7 @@ struct cost { double int8_macs, float_macs, bytes; };
 
 struct sr_backend {
 	const struct kern *k;
+	const struct ops *verbs;     /* of batches: cpu_ops; or a tool's, which call them (tools/quantize/calibrate.c) */
 	struct kern       exact;     /* with a KV cache in f32: the table k, but plain C attends */
 	struct sr_model   m;         /* a copy, cut for this rank (share.h); m.layer is ours too */
 	struct sr_limits  lim;
