@@ -108,6 +108,7 @@ static void print_text(struct show *s)
 	show_kinds(m);
 	show_state(m);
 	show_experts(m);
+	show_shared(m);
 	printf("  vocabulary    %d, embeddings %s\n", m->n_vocab, m->head.type == SR_NONE ? "tied" : "untied");
 	printf("  context       %d\n", m->context);
 	printf("  eos           ");

@@ -261,6 +261,27 @@ json_t *show_kinds_json(const struct sr_model *m)
 	return list;
 }
 
+/* ---- what layers have of others ------------------------------------------------------------------ */
+
+static int32_t shared_kv(const struct sr_model *m)
+{
+	int32_t n = 0;
+
+	for (int32_t l = 0; l < m->n_layers; l++)
+		n += m->layer[l].kv_back > 0;
+	return n;
+}
+
+void show_shared(const struct sr_model *m)
+{
+	if (shared_kv(m))
+		printf("  shared KV     %d layers have no keys and values: each reads those of a layer before it\n",
+		       shared_kv(m));
+	if (m->inputs)
+		printf("  inputs        %d more for each layer, from a table by token; a token reads one row of "
+		       "it\n", m->inputs);
+}
+
 /* ---- experts ------------------------------------------------------------------------------------- */
 
 static int32_t expert_layers(const struct sr_model *m)
@@ -268,8 +289,16 @@ static int32_t expert_layers(const struct sr_model *m)
 	int32_t n = 0;
 
 	for (int32_t l = 0; l < m->n_layers; l++)
-		n += m->layer[l].ffn == SR_EXPERTS;
+		n += m->layer[l].ffn == SR_EXPERTS || m->layer[l].ffn == SR_BESIDE;
 	return n;
+}
+
+static bool is_beside(const struct sr_model *m)
+{
+	for (int32_t l = 0; l < m->n_layers; l++)
+		if (m->layer[l].ffn == SR_BESIDE)
+			return true;
+	return false;
 }
 
 static const char *score_name(int32_t score)
@@ -288,6 +317,8 @@ void show_experts(const struct sr_model *m)
 	       e->d_ff, e->top);
 	if (e->d_shared)
 		printf(", and a shared one, %d wide", e->d_shared);
+	if (is_beside(m))
+		printf(", beside the feed-forward part");
 	printf("\n                %s%s", score_name(e->score), e->renorm ? ", weights sum to 1" : "");
 	if (e->scale != 1)
 		printf(", times %g", (double)e->scale);

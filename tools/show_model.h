@@ -15,6 +15,7 @@ json_t *show_kinds_json(const struct sr_model *m);
 void    show_experts(const struct sr_model *m);
 json_t *show_experts_json(const struct sr_model *m);    /* null: it has none */
 void    show_state(const struct sr_model *m);
+void    show_shared(const struct sr_model *m);          /* keys and values of other layers; inputs of each */
 json_t *show_state_json(const struct sr_model *m);      /* null: no layer has a state */
 
 /* Bytes of weights, as stored, that a batch of one token reads: of the embedding a row, of experts those that

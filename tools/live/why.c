@@ -155,6 +155,19 @@ static void print_guesses(const struct counters *n)
 	printf(".\n");
 }
 
+/* Layers with a state: a hit needs a snapshot, and those take what running sequences leave of the states. */
+static void print_states(const struct stats_page *p, const struct counters *n)
+{
+	if (!p->n_states)
+		return;
+	printf("  %llu of %llu states are of running sequences, the others hold snapshots under the prefix "
+	       "cache: %llu kept, %llu hit, %llu evicted%s.\n",
+	       (unsigned long long)p->states_used, (unsigned long long)p->n_states,
+	       (unsigned long long)n->states_kept, (unsigned long long)n->states_hit,
+	       (unsigned long long)n->states_evicted,
+	       n->states_evicted > n->states_hit ? "; more of them (--max-states) keep prompts longer" : "");
+}
+
 static void print_words(const struct instance *in, const struct figures *f, const struct verdict *v)
 {
 	const struct advice *a = judge_advice(v);
@@ -188,8 +201,9 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 		       (unsigned long long)f->n.prefix_waits);
 	print_guesses(&f->n);
 	if (f->n.window_misses)
-		printf("  %llu prompt tokens were cached, but not by layers with a window, which keep the ends of "
-		       "prompts and answers.\n", (unsigned long long)f->n.window_misses);
+		printf("  %llu prompt tokens were cached, but not by layers with a window or a state, which keep the "
+		       "ends of prompts and answers.\n", (unsigned long long)f->n.window_misses);
+	print_states(p, &f->n);
 	if (f->bound_all > 0)
 		printf("%s, %.0f %% of the time: %s.\n", sched_bound_name(most), v->bound_share[most] * 100,
 		       judge_bound_advice(most));
@@ -220,6 +234,10 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	                    in->page->n_ranks > 1 ? json_integer(judge_late_rank(in->page)) : json_null());
 	figures_guesses_json(j, &f->n);
 	json_object_set_new(j, "window_misses", json_integer((json_int_t)f->n.window_misses));
+	json_object_set_new(j, "states", in->page->n_states
+	                    ? json_pack("{s:I, s:I, s:I}", "kept", (json_int_t)f->n.states_kept, "hit",
+	                                (json_int_t)f->n.states_hit, "evicted", (json_int_t)f->n.states_evicted)
+	                    : json_null());
 	e = j ? json_dumpf(j, stdout, JSON_REAL_PRECISION(9)) : -1;
 	putchar('\n');
 	json_decref(j);
