@@ -571,10 +571,11 @@ schema-suite: $(BUILD)/tests/grammar_walk
 
 # Tiny models of every family, with the best table of kernels and with plain C, and in CUDA emulation.
 .PHONY: families
-families: $(BUILD)/tests/test_models $(BUILD)/tests/test_models_cuda
+families: $(BUILD)/tests/test_models $(BUILD)/tests/test_models_cuda $(BUILD)/tests/test_quantized
 	SLIPRING_FAMILIES=all $(BUILD)/tests/test_models
 	SLIPRING_FAMILIES=all SLIPRING_CPU=plain $(BUILD)/tests/test_models
 	SLIPRING_FAMILIES=all $(BUILD)/tests/test_models_cuda
+	SLIPRING_FAMILIES=all $(BUILD)/tests/test_quantized
 
 # The logits to which tiny models of every family are held.  RECORD_PY: a Python with torch and transformers 5.19.
 # LLAMA_CPP: its source, whose converter shows how a GGUF is made of a directory.

@@ -1,4 +1,4 @@
-/* LINK: @text @cpu @models tools/quantize/quantize.c tools/visible.c tools/quantize/quantize_layer.c tools/quantize/quantize_dir.c tools/quantize/awq.c tools/quantize/calibrate.c tools/quantize/tensors_out.c tests/rig/drive.c tests/rig/tiny.c -ljansson -lpcre2-8 -lutf8proc -lcrypto */
+/* LINK: @text @cpu @models tools/quantize/quantize.c tools/visible.c tools/quantize/quantize_plan.c tools/quantize/quantize_layer.c tools/quantize/quantize_dir.c tools/quantize/quantize_pieces.c tools/quantize/awq.c tools/quantize/calibrate.c tools/quantize/tensors_out.c tests/rig/drive.c tests/rig/tiny.c -ljansson -lpcre2-8 -lutf8proc -lcrypto */
 /* test_quantize.c - slipring quantize: the back end reads what rounding gives, scales from a text help,
  * calibration runs the model's own layers, and the whole command. */
 #include <setjmp.h>
@@ -174,30 +174,17 @@ static void scores(const struct sr_model *m, const struct sr_source *src, const 
 	drive_close(&d);
 }
 
-static void dense_layer(const struct tiny *t, int l, struct layer *out)
+/* The tiny model's bytes as a file. */
+static int weights_file(const struct tiny *t, size_t bytes)
 {
-	const struct sr_layer *y = &t->m.layer[l];
-	const struct sr_tensor *m[N_MATRICES] = { &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down };
+	char path[200];
+	int fd;
 
-	*out = (struct layer){ .norm1 = tiny_dense(t, &y->norm1), .norm2 = tiny_dense(t, &y->norm2),
-	                       .q_bias = tiny_dense(t, &y->q_bias), .k_bias = tiny_dense(t, &y->k_bias),
-	                       .v_bias = tiny_dense(t, &y->v_bias), .q_norm = tiny_dense(t, &y->q_norm),
-	                       .k_norm = tiny_dense(t, &y->k_norm) };
-	for (int i = 0; i < N_MATRICES; i++)
-		out->m[i] = (struct matrix){ m[i]->n, m[i]->k, tiny_dense(t, m[i]) };
-}
-
-static void free_layer(struct layer *w)
-{
-	free(w->norm1);
-	free(w->norm2);
-	free(w->q_bias);
-	free(w->k_bias);
-	free(w->v_bias);
-	free(w->q_norm);
-	free(w->k_norm);
-	for (int i = 0; i < N_MATRICES; i++)
-		free(w->m[i].w);
+	snprintf(path, sizeof(path), "%s/weights", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, t->bytes, bytes), bytes);
+	return fd;
 }
 
 static void test_calibrate(void **state)
@@ -206,41 +193,42 @@ static void test_calibrate(void **state)
 	struct tiny *t = tiny_create(&shape, SR_F32, TINY_BIAS | TINY_QK_NORM | TINY_UNTIED, 21);
 	float *embed = tiny_dense(t, &t->m.embed), *norm = tiny_dense(t, &t->m.norm);
 	float *head = tiny_dense(t, &t->m.head);
-	double size[N_INPUTS][96] = { { 0 } }, square[N_INPUTS][96] = { { 0 } }, want[N], sum[N], hit[N];
-	struct moments in[N_INPUTS] = { { 64, 0, size[0], square[0] }, { 64, 0, size[1], square[1] },
-	                                { 64, 0, size[2], square[2] }, { 96, 0, size[3], square[3] } };
+	double want[N], sum[N], hit[N];
 	float *x = aligned_alloc(64, N * 64 * 4);
-	struct calibrate *c;
+	const struct calibrate c = { N, 2 };
 	int32_t id[N];
+	char err[500];
+	int fd = weights_file(t, t->size);
 
 	(void)state;
 	for (int i = 0; i < N; i++)
 		id[i] = (i * 37 + 5) % 200;
 	scores(&t->m, &t->src, id, N, want);
-	assert_int_equal(calibrate_create(&c, &t->m, N), 0);
 	for (int i = 0; i < N; i++) {
 		memcpy(x + 64 * i, embed + 64 * id[i], 256);
 		sum[i] = -INFINITY;
 	}
 	for (int l = 0; l < 2; l++) {
-		struct layer w;
+		struct inputs in;
 
-		dense_layer(t, l, &w);
-		calibrate_layer(c, l, &w, x, in);
-		free_layer(&w);
+		assert_int_equal(inputs_create(&in, &t->m, l), 0);
+		if (calibrate_layer(&c, &t->m, &fd, l, x, &in, err, sizeof(err)) != 0)
+			fail_msg("%s", err);
+		for (int i = 0; i < N_INPUTS; i++) {
+			assert_int_equal(in.of[i].rows, i == IN_Q ? 0 : N / 2);
+			for (int j = 0; j < in.of[i].k; j++)
+				assert_true(in.of[i].size[j] > 0 &&
+				            in.of[i].square[j] * N / 2 >= in.of[i].size[j] * in.of[i].size[j] * 0.999);
+		}
+		inputs_destroy(&in);
 	}
-	calibrate_norm(c, norm, x, x);
+	calibrate_norm(&c, &t->m, norm, NULL, x);
 	for (int v = 0; v < 200; v += 72)
-		calibrate_head(c, &(struct matrix){ v + 72 > 200 ? 200 - v : 72, 64, head + 64 * v }, v, x,
-		               10, id, sum, hit);
+		assert_int_equal(calibrate_head(&c, &t->m, &(struct matrix){ v + 72 > 200 ? 200 - v : 72, 64, head + 64 * v }, v,
+		                                x, 10, id, sum, hit), 0);
 	for (int i = 10; i < N - 1; i++)
-		assert_true(fabs(hit[i] - sum[i] - want[i]) < 0.03);
-	assert_int_equal(in[IN_DOWN].rows, N);     /* half of them, in two layers */
-	for (int i = 0; i < N_INPUTS; i++)
-		for (int j = 0; j < in[i].k; j++)
-			assert_true(in[i].size[j] > 0 &&
-			            in[i].square[j] * N >= in[i].size[j] * in[i].size[j]);
-	calibrate_destroy(c);
+		assert_true(fabs(hit[i] - sum[i] - want[i]) < 1e-3);
+	close(fd);
 	tiny_destroy(t);
 	free(embed);
 	free(norm);
@@ -443,14 +431,49 @@ static void put_vocabulary(struct bytes *w)
 	put_u64(w, 0);
 }
 
-static void put_gguf(const struct tiny *t)
+/* SentencePiece: bytes, letters, and some words with better scores the longer they are. */
+static void put_pieces(struct bytes *w)
+{
+	static const char *const words[] = { "\u2581", "ab", "abc", "\u2581a", "\u2581ab", "bc", "cd", "abcd", "de", "\u2581de" };
+	const int n = 400, letters = 259, first = letters + 26;
+
+	put_kv_str(w, "tokenizer.ggml.model", "llama");
+	put_kv_u32(w, "tokenizer.ggml.bos_token_id", 1);
+	put_kv_u32(w, "tokenizer.ggml.eos_token_id", 2);
+	put_kv_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+	for (int key = 0; key < 3; key++) {
+		put_key(w, key == 0 ? "tokenizer.ggml.tokens" : key == 1 ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", 9);
+		put_u32(w, key == 0 ? 8 : key == 1 ? 6 : 5);
+		put_u64(w, (uint64_t)n);
+		for (int id = 0; id < n; id++) {
+			int word = id - first;
+			float score = word >= 0 && word < 10 ? -1.0f - (float)(word * 7 % 10) : -100 - (float)id;
+			char name[40];
+
+			if (id < 3 || (word >= 0 && word < 10))
+				snprintf(name, sizeof(name), "%s", id == 0 ? "<unk>" : id == 1 ? "<s>" : id == 2 ? "</s>" : words[word]);
+			else if (id < first)
+				snprintf(name, sizeof(name), id < letters ? "<0x%02X>" : "%c", id < letters ? id - 3 : 97 + id - letters);
+			else
+				snprintf(name, sizeof(name), "<%d>", id);
+			if (key == 0)
+				put_str(w, name);
+			else if (key == 1)
+				put(w, &score, 4);
+			else
+				put_u32(w, id == 0 ? 2 : id < 3 ? 3 : id < letters ? 6 : 1);
+		}
+	}
+}
+
+static void put_gguf(const struct tiny *t, bool pieces)
 {
 	static struct bytes w;
 	uint64_t offset = 0;
 	char path[200];
 	FILE *f;
 
-	put_head(&w, 3, 2 + 2 * N_PARTS, 13);
+	put_head(&w, 3, 2 + 2 * N_PARTS, pieces ? 15 : 13);
 	put_kv_str(&w, "general.architecture", "llama");
 	put_kv_u32(&w, "llama.block_count", 2);
 	put_kv_u32(&w, "llama.context_length", 512);
@@ -459,7 +482,7 @@ static void put_gguf(const struct tiny *t)
 	put_kv_u32(&w, "llama.attention.head_count", 4);
 	put_kv_u32(&w, "llama.attention.head_count_kv", 2);
 	put_kv_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-	put_vocabulary(&w);
+	(pieces ? put_pieces : put_vocabulary)(&w);
 	put_entry(&w, &t->m.embed, "token_embd.weight", &offset);
 	put_entry(&w, &t->m.norm, "output_norm.weight", &offset);
 	for (unsigned i = 0; i < 2 * N_PARTS; i++) {
@@ -473,7 +496,7 @@ static void put_gguf(const struct tiny *t)
 	put_data(&w, t, &t->m.norm, 0);
 	for (unsigned i = 0; i < 2 * N_PARTS; i++)
 		put_data(&w, t, gguf_tensor_of(t, (int)(i / N_PARTS), i % N_PARTS), gguf_part[i % N_PARTS].heads);
-	snprintf(path, sizeof(path), "%s/in.gguf", dir);
+	snprintf(path, sizeof(path), "%s/%s.gguf", dir, pieces ? "pieces" : "in");
 	assert_non_null(f = fopen(path, "w"));
 	assert_int_equal(fwrite(w.b, 1, w.n, f), w.n);
 	fclose(f);
@@ -631,11 +654,34 @@ static void test_command(void **state)
 	assert_true(plain < 5 && difference("row", text) < 5);
 	snprintf(path, sizeof(path), "%s/out/tokenizer.json", dir);
 	assert_int_equal(stat(path, &st), 0);
-	put_gguf(t);
+	put_gguf(t, false);
 	assert_int_equal(quantize("in.gguf --out from-gguf --group-size 32 --loss text"), 0);
 	same_bytes("from-gguf/model.safetensors", "plain/model.safetensors");
 	same_ids("from-gguf", "in", text);
 	assert_true(difference("from-gguf", text) == plain);
+	tiny_destroy(t);
+}
+
+/* A GGUF with a SentencePiece vocabulary: its tokenizer.json gives the same ids. */
+static void test_pieces(void **state)
+{
+	struct sr_model shape = tiny_shape();
+	struct tiny *t;
+	uint64_t seed = 3;
+	char text[400];
+
+	(void)state;
+	shape.n_vocab = 400;
+	t = tiny_create(&shape, SR_BF16, 0, 5);
+	assert_int_equal(chdir(dir), 0);
+	put_gguf(t, true);
+	assert_int_equal(quantize("pieces.gguf --out from-pieces --group-size 32"), 0);
+	for (int i = 0; i < 399; i++)
+		text[i] = "abcde \xc3\xa9z"[(int)(4.5f + 4.5f * noise(&seed))];
+	text[399] = 0;
+	same_ids("from-pieces", "pieces.gguf", "ab abc abcd  de cde\n \u00e9 z");
+	same_ids("from-pieces", "pieces.gguf", " abcd");
+	same_ids("from-pieces", "pieces.gguf", text);
 	tiny_destroy(t);
 }
 
@@ -658,7 +704,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round), cmocka_unit_test(test_search), cmocka_unit_test(test_calibrate),
-		cmocka_unit_test(test_command),
+		cmocka_unit_test(test_command), cmocka_unit_test(test_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

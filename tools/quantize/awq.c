@@ -161,13 +161,6 @@ void awq_scale_inputs(struct matrix *m, const float *s)
 			m->w[i * (size_t)m->k + j] *= s[j];
 }
 
-void awq_scale_outputs(struct matrix *m, const float *s)
-{
-	for (size_t i = 0; i < (size_t)m->n; i++)
-		for (size_t j = 0; j < (size_t)m->k; j++)
-			m->w[i * (size_t)m->k + j] /= s[i];
-}
-
 /* s = mean(|x|)^alpha, normalized so that the largest times the smallest is 1. */
 static void scales_of(const struct moments *x, double alpha, float *s)
 {

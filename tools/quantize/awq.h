@@ -41,8 +41,7 @@ void awq_pack(const struct awq *a, uint32_t *qweight, uint32_t *qzeros, uint16_t
  * alpha. */
 double awq_search(const struct matrix *const *m, int n, int32_t group, const struct moments *x, float *s);
 
-/* w[.][j] *= s[j]; w[j][.] /= s[j] */
+/* w[.][j] *= s[j] */
 void awq_scale_inputs(struct matrix *m, const float *s);
-void awq_scale_outputs(struct matrix *m, const float *s);
 
 #endif

@@ -1,16 +1,16 @@
-/* quantize.c - slipring quantize: reads a model and writes a Hugging Face directory in AWQ's layout.  It
- * takes any model that is not already of 4 bits with separate scales.
+/* quantize.c - slipring quantize: reads a model and writes a Hugging Face directory in AWQ's layout.
  *
- *	plan       names and shapes of all tensors to write; refuses what cannot be written
+ *	plan       names and shapes of all tensors to write; refuses what cannot be written (quantize_plan.c)
  *	layers     one at a time: read, find scales by a text, round, write (quantize_layer.c)
- *	the rest   embeddings, last norm and head, not quantized; the other files (quantize_dir.c)
+ *	the rest   what keeps its bits; the other files (quantize_dir.c)
  *
- * With a text, its tokens go layer by layer through the original and the written model.  That gives the
- * scales and, at the end, the loss.
+ * With a text, its tokens go layer by layer through the original, which gives the scales; and at the end
+ * through the directory that was written, as it is served, which gives the loss.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,29 @@
 
 #define TOKENS   4096              /* of the text: the first half gives scales, the second the loss */
 #define TEXT_MAX (1u << 20)
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int open_files(struct quantize *z, const struct model *md, int **file)
+{
+	*file = malloc((size_t)md->n_files * sizeof(**file));
+	if (!*file)
+		return quantize_no_memory(z);
+	for (int32_t i = 0; i < md->n_files; i++)
+		(*file)[i] = -1;
+	for (int32_t i = 0; i < md->n_files; i++)
+		if (((*file)[i] = open(md->file[i], O_RDONLY | O_CLOEXEC)) < 0)
+			return quantize_fail(z, -errno, "%s: %s", md->file[i], strerror(errno));
+	return 0;
+}
+
+static void close_files(const struct model *md, int *file)
+{
+	for (int32_t i = 0; file && i < md->n_files; i++)
+		if (file[i] >= 0)
+			close(file[i]);
+	free(file);
+}
 
 /* ---- the text ------------------------------------------------------------------------------- */
 
@@ -65,24 +88,77 @@ static int read_text(struct quantize *z)
 	return rc;
 }
 
+/* Floats of n values, aligned for the back end. */
+static float *room(size_t n)
+{
+	return aligned_alloc(64, (n * 4 + 63) / 64 * 64);
+}
+
 static int begin_text(struct quantize *z)
 {
-	const struct sr_attn *kind = &z->m->kind[0];   /* its sizes are those of all layers */
 	size_t D = (size_t)z->m->d_model;
+	cpu_set_t set;
 	int rc = read_text(z);
 
 	if (rc)
 		return rc;
-	if (kind->head_dim % 16 || z->m->d_model % 32 || z->m->d_ff % 32 || kind->n_heads * kind->head_dim % 32)
-		return quantize_fail(z, -ENOTSUP, "%s: --scale-search computes with heads of a multiple of 16 and "
-		                     "widths of a multiple of 32", z->where.path);
-	z->x = aligned_alloc(64, (size_t)z->n_tokens * D * 4 + 64 - (size_t)z->n_tokens * D * 4 % 64);
-	z->y = aligned_alloc(64, (size_t)z->n_tokens * D * 4 + 64 - (size_t)z->n_tokens * D * 4 % 64);
-	if (!z->x || !z->y || calibrate_create(&z->c, z->m, z->n_tokens) != 0)
+	model_serve(z->md, z->n_tokens);
+	z->c = (struct calibrate){ z->n_tokens, 1 };
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		z->c.threads = CPU_COUNT(&set);
+	z->x = room((size_t)z->n_tokens * D);
+	z->y = room((size_t)z->n_tokens * D);
+	if (!z->x || !z->y)
 		return quantize_no_memory(z);
 	for (int32_t t = 0; t < z->n_tokens && !rc; t++)
 		rc = quantize_rows(z, &z->m->embed, z->id[t], 1, z->x + (size_t)t * D);
+	for (size_t i = 0; i < (size_t)z->n_tokens * D && !rc; i++)
+		z->x[i] *= z->m->embed_scale;
 	memcpy(z->y, z->x, (size_t)z->n_tokens * D * 4);
+	return rc;
+}
+
+/* A vector as it counts: with what is added to it and what it is multiplied with. NULL: there is none, or
+ * *rc. */
+static float *vector(struct quantize *z, const struct sr_tensor *t, int *rc)
+{
+	float *v = t->type ? malloc((size_t)t->k * sizeof(*v)) : NULL;
+
+	if (t->type && !*rc)
+		*rc = v ? quantize_rows(z, t, 0, 1, v) : quantize_no_memory(z);
+	for (int32_t i = 0; v && i < t->k && !*rc; i++)
+		v[i] = (v[i] + t->add) * (t->mul != 0 ? t->mul : 1);
+	return v;
+}
+
+static int norm_both(struct quantize *z)
+{
+	int rc = 0;
+	float *norm = vector(z, &z->m->norm, &rc), *bias = vector(z, &z->m->norm_bias, &rc);
+
+	if (!rc) {
+		calibrate_norm(&z->c, z->m, norm, bias, z->x);
+		calibrate_norm(&z->c, z->m, norm, bias, z->y);
+	}
+	free(norm);
+	free(bias);
+	return rc;
+}
+
+/* Pass y through the layers that were written, as they are served. */
+static int run_written(struct quantize *z)
+{
+	struct model *md;
+	int rc = model_open(&md, z->dir, z->err, sizeof(z->err)), *file = NULL;
+
+	if (rc)
+		return rc;
+	model_serve(md, z->n_tokens);
+	rc = open_files(z, md, &file);
+	for (int32_t l = 0; l < md->m.n_layers && !rc; l++)
+		rc = calibrate_layer(&z->c, &md->m, file, l, z->y, NULL, z->err, sizeof(z->err));
+	close_files(md, file);
+	model_close(md);
 	return rc;
 }
 
@@ -90,26 +166,22 @@ static int begin_text(struct quantize *z)
 static int end_text(struct quantize *z)
 {
 	const struct sr_tensor *head = z->m->head.type ? &z->m->head : &z->m->embed;
-	int32_t T = z->n_tokens, from = T / 2, step = 2 * z->m->d_ff < 2048 ? 2 * z->m->d_ff : 2048;
+	int32_t T = z->n_tokens, from = T / 2, step = 2048;
 	size_t D = (size_t)z->m->d_model;
 	double *sum = malloc(4 * (size_t)T * sizeof(*sum)), *hit = sum + 2 * T;
-	float *w = malloc((size_t)step * D * 4), *norm = malloc(D * 4);
-	int rc = sum && w && norm ? quantize_rows(z, &z->m->norm, 0, 1, norm) : quantize_no_memory(z);
+	float *w = malloc((size_t)step * D * 4);
+	int rc = sum && w ? run_written(z) : quantize_no_memory(z);
 
-	if (!rc) {
-		calibrate_norm(z->c, norm, z->x, z->x);
-		calibrate_norm(z->c, norm, z->y, z->y);
-		for (int32_t t = 0; t < 2 * T; t++)
-			sum[t] = -INFINITY;
-	}
+	rc = rc ? rc : norm_both(z);
+	for (int32_t t = 0; t < 2 * T && !rc; t++)
+		sum[t] = -INFINITY;
 	for (int32_t v = 0; v < z->m->n_vocab && !rc; v += step) {
 		struct matrix part_of = { z->m->n_vocab - v < step ? z->m->n_vocab - v : step, z->m->d_model, w };
 
 		rc = quantize_rows(z, head, v, part_of.n, w);
-		if (!rc) {
-			calibrate_head(z->c, &part_of, v, z->x, from, z->id, sum, hit);
-			calibrate_head(z->c, &part_of, v, z->y, from, z->id, sum + T, hit + T);
-		}
+		if (!rc && (calibrate_head(&z->c, z->m, &part_of, v, z->x, from, z->id, sum, hit) != 0 ||
+		            calibrate_head(&z->c, z->m, &part_of, v, z->y, from, z->id, sum + T, hit + T) != 0))
+			rc = quantize_no_memory(z);
 	}
 	for (int32_t t = from; t < T - 1 && !rc; t++) {
 		z->loss += (sum[t] - hit[t]) / (T - 1 - from);
@@ -117,21 +189,22 @@ static int end_text(struct quantize *z)
 	}
 	free(sum);
 	free(w);
-	free(norm);
 	return rc;
 }
 
 static int write_rest(struct quantize *z)
 {
-	int rc = quantize_copy(z, &z->m->embed, z->embed);
+	int rc = 0;
 
-	if (!rc)
-		rc = quantize_copy(z, &z->m->norm, z->norm);
-	if (!rc && z->m->head.type)
-		rc = quantize_copy(z, &z->m->head, z->head);
+	for (int i = 0; i < z->n_plain && !rc; i++)
+		if (!z->plain[i].changes)
+			rc = quantize_plain(z, &z->plain[i]);
 	if (!rc && (rc = tensors_out_finish(z->out)) != 0)
 		rc = quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
-	return rc ? rc : quantize_dir_write(&z->where, z->md, z->dir, z->group, z->err, sizeof(z->err));
+	if (rc)
+		return rc;
+	return quantize_dir_write(&z->where, z->md, z->dir, (struct quantize_said){ z->group, quantize_left(z) },
+	                          z->err, sizeof(z->err));
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -151,18 +224,10 @@ static int open_model(struct quantize *z)
 	if ((rc = quantize_dir_check(&z->where, z->err, sizeof(z->err))) != 0 ||
 	    (rc = quantize_check(z)) != 0)
 		return rc;
-	z->paired = z->m->kind[0].rope.pairs;
-	for (int32_t i = 0; i < z->m->n_kinds; i++)
-		z->md->m.kind[i].rope.pairs = 0;
-	z->file = malloc((size_t)z->md->n_files * sizeof(*z->file));
-	if (!z->file)
-		return quantize_no_memory(z);
-	for (int32_t i = 0; i < z->md->n_files; i++)
-		z->file[i] = -1;
-	for (int32_t i = 0; i < z->md->n_files; i++)
-		if ((z->file[i] = open(z->md->file[i], O_RDONLY | O_CLOEXEC)) < 0)
-			return quantize_fail(z, -errno, "%s: %s", z->md->file[i], strerror(errno));
-	return 0;
+	z->paired = z->where.gguf && z->m->kind[0].rope.pairs;
+	if (!z->where.gguf && (rc = safetensors_open(&z->st, z->where.path, z->err, sizeof(z->err))) != 0)
+		return rc;
+	return open_files(z, z->md, &z->file);
 }
 
 static int open_out(struct quantize *z)
@@ -207,17 +272,15 @@ static int quantize_run(struct quantize *z)
 		rc = begin_text(z);
 	if (!rc)
 		rc = open_out(z);
-	if (!rc)
-		rc = quantize_room(z);
 	for (int32_t l = 0; !rc && l < z->m->n_layers; l++) {
 		progress(l, z->m->n_layers);
 		rc = quantize_layer(z, l);
 	}
-	if (!rc) {
-		progress(z->m->n_layers, z->m->n_layers);
-		rc = z->text ? end_text(z) : 0;
-	}
-	return rc ? rc : write_rest(z);
+	if (rc)
+		return rc;
+	progress(z->m->n_layers, z->m->n_layers);
+	rc = write_rest(z);
+	return !rc && z->text ? end_text(z) : rc;
 }
 
 static void report(const struct quantize *z)
@@ -232,9 +295,13 @@ static void report(const struct quantize *z)
 	printf("%s: %.1f MiB of %.60s became %.1f MiB of AWQ, 4 bits, ", z->dir, before, z->md->stored, after);
 	printf(z->group ? "groups of %d\n" : "a group a row\n", z->group);
 	printf("relative error of a matrix (root mean square):\n");
-	for (int i = 0; i < N_MATRICES; i++)
-		printf("  %-9s  %5.2f %%, at most %5.2f %% in layer %d\n", quantize_matrix(i), 100 * z->error[i],
-		       100 * z->worst[i], z->worst_at[i]);
+	for (int i = 0; i < z->n_kinds; i++)
+		printf("  %-17s  %5.2f %%, at most %5.2f %% in layer %d\n", z->kind[i].name,
+		       100 * z->kind[i].error / z->kind[i].n,
+		       100 * z->kind[i].worst, z->kind[i].worst_at);
+	if (z->seldom)
+		printf("%d of %d experts were chosen by fewer than %d tokens of the text: their down matrices are "
+		       "rounded without a search\n", z->seldom, z->experts, EXPERT_ROWS);
 	if (z->text)
 		printf("negative log likelihood of tokens %d to %d of %s: %.4f before, %.4f after (%+.2f "
 		       "%%)\n", z->n_tokens / 2 + 1,
@@ -243,15 +310,12 @@ static void report(const struct quantize *z)
 
 static void quantize_release(struct quantize *z)
 {
-	quantize_room_free(z);
-	calibrate_destroy(z->c);
 	tensors_out_destroy(z->out);
-	for (int32_t i = 0; z->file && i < z->md->n_files; i++)
-		if (z->file[i] >= 0)
-			close(z->file[i]);
+	quantize_plan_free(z);
+	safetensors_close(z->st);
+	if (z->md)
+		close_files(z->md, z->file);
 	model_close(z->md);
-	free(z->file);
-	free(z->layer);
 	free(z->id);
 	free(z->x);
 	free(z->y);
@@ -261,9 +325,9 @@ static int quantize_usage(FILE *to)
 {
 	fprintf(to, "slipring quantize MODEL --out DIR [OPTIONS]\n"
 	            "\n"
-	            "Writes MODEL (a GGUF file, a Hugging Face directory, or an id in the download cache) as\n"
-	            "a directory with matrices of 4 bits in AWQ's layout.  Embeddings, norms and head keep\n"
-	            "their 16 or 32 bits; tensors of a GGUF file with fewer bits become f16.\n"
+	            "Writes MODEL (a Hugging Face directory of 16 bits, or its id in the download cache) as a\n"
+	            "directory with matrices of 4 bits in AWQ's layout.  Embeddings, norms, routers and head\n"
+	            "keep their bits.  GGUF files: llama, qwen2, qwen3; what has fewer bits there becomes f16.\n"
 	            "\n"
 	            "  --out DIR                  the directory to write; created if missing\n"
 	            "  --format awq               the only format so far\n"

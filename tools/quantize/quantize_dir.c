@@ -13,8 +13,11 @@
 #include "adapters/text/pretokenize.h"
 #include "core/instance/refuse.h"
 #include "core/models/gguf.h"
+#include "quantize_pieces.h"
 
 enum { TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };   /* values of tokenizer.ggml.token_type */
+
+#define SPACE "\u2581"             /* what SentencePiece has for a space */
 
 struct out_dir { const char *dir; char *err; size_t errlen; };
 
@@ -35,16 +38,44 @@ static int put_json(const struct out_dir *o, const char *name, json_t *j)
 	return rc;
 }
 
-/* Write config.json from j, the settings of the original model, and release j. */
-static int put_config(const struct out_dir *o, json_t *j, int32_t group)
+/* These do not run in float16: vLLM refuses them so. */
+static bool needs_bfloat16(const json_t *j)
 {
-	json_object_set_new(j, "quantization_config",
-	                    json_pack("{s:s, s:i, s:i, s:b, s:s, s:n}", "quant_method", "awq", "bits", 4,
-	                              "group_size", group ? group : -1, "zero_point", 1, "version", "gemm",
-	                              "modules_to_not_convert"));
-	json_object_set_new(j, "torch_dtype", json_string("float16"));
+	static const char *const types[] = { "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "glm4" };
+	const char *type = json_string_value(json_object_get(j, "model_type"));
+
+	for (size_t i = 0; type && i < sizeof(types) / sizeof(*types); i++)
+		if (strcmp(type, types[i]) == 0)
+			return true;
+	return false;
+}
+
+/* The type in which others compute: it is that of the scales, unless the family needs another. */
+static void put_dtype(json_t *j)
+{
+	const char *type = needs_bfloat16(j) ? "bfloat16" : "float16";
+	json_t *text = json_object_get(j, "text_config");
+
+	json_object_set_new(j, "torch_dtype", json_string(type));
 	if (json_object_get(j, "dtype"))
-		json_object_set_new(j, "dtype", json_string("float16"));
+		json_object_set_new(j, "dtype", json_string(type));
+	if (json_object_get(text, "torch_dtype"))
+		json_object_set_new(text, "torch_dtype", json_string(type));
+	if (json_object_get(text, "dtype"))
+		json_object_set_new(text, "dtype", json_string(type));
+}
+
+/* Write config.json from j, the settings of the original model, and release j. */
+static int put_config(const struct out_dir *o, json_t *j, struct quantize_said said)
+{
+	json_t *left = json_array_size(said.left) ? json_incref(said.left) : json_null();
+
+	json_decref(said.left);
+	json_object_set_new(j, "quantization_config",
+	                    json_pack("{s:s, s:i, s:i, s:b, s:s, s:o}", "quant_method", "awq", "bits", 4,
+	                              "group_size", said.group ? said.group : -1, "zero_point", 1,
+	                              "version", "gemm", "modules_to_not_convert", left));
+	put_dtype(j);
 	return put_json(o, "config.json", j);
 }
 
@@ -71,12 +102,13 @@ static int copy_file(const struct out_dir *o, const char *dir, const char *name)
 	return rc;
 }
 
-static int copy_all(const struct out_dir *o, const char *dir, int32_t group)
+static int copy_all(const struct out_dir *o, const char *dir, struct quantize_said said)
 {
 	static const char *const names[] = {
 		"generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-		"chat_template.jinja", "LICENSE",
+		"chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json",
+		"video_preprocessor_config.json", "tekken.json", "LICENSE",
 	};
 	char path[4200];
 	json_error_t why;
@@ -89,7 +121,7 @@ static int copy_all(const struct out_dir *o, const char *dir, int32_t group)
 		return rc;
 	snprintf(path, sizeof(path), "%s/config.json", dir);
 	j = json_load_file(path, 0, &why);
-	return j ? put_config(o, j, group) : fail(o, -EINVAL, "%s: %s", path, why.text);
+	return j ? put_config(o, j, said) : fail(o, -EINVAL, "%s: %s", path, why.text);
 }
 
 /* ---- from a GGUF file: the model ------------------------------------------------------------ */
@@ -255,6 +287,15 @@ static json_t *post_of(const struct gguf *g, json_t *bos)
 	                 bos);
 }
 
+/* Is its vocabulary SentencePiece's, with scores? */
+static bool has_pieces(const struct gguf *g)
+{
+	struct gguf_string kind = { "", 0 };
+
+	gguf_str(g, "tokenizer.ggml.model", &kind);
+	return kind.n == 5 && memcmp(kind.s, "llama", 5) == 0;
+}
+
 /* Read how the file pre-tokenizes.  pre->add_bos is then the file's value. */
 static int read_pre(const struct out_dir *o, const struct gguf *g, struct pre *pre, const char *const **re)
 {
@@ -272,31 +313,84 @@ static int read_pre(const struct out_dir *o, const struct gguf *g, struct pre *p
 	return 0;
 }
 
+/* SentencePiece's space for spaces, one before the text if `lead`. */
+static json_t *piece_normalizer(bool lead)
+{
+	json_t *all = json_array();
+
+	if (lead)
+		json_array_append_new(all, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", SPACE));
+	json_array_append_new(all, json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ",
+	                                     "content",
+	                                     SPACE));
+	return json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", all);
+}
+
+static json_t *piece_decoder(bool lead)
+{
+	json_t *all = json_pack("[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}]", "type", "Replace", "pattern", "String",
+	                        SPACE,
+	                        "content", " ", "type", "ByteFallback", "type", "Fuse");
+
+	if (lead)
+		json_array_append_new(all, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ",
+		                                     "start", 1,
+		                                     "stop", 0));
+	return json_pack("{s:s, s:o}", "type", "Sequence", "decoders", all);
+}
+
+/* tokenizer.json of a SentencePiece vocabulary. */
+static json_t *pieces_of(const struct gguf *g, json_t *vocab, json_t *added, json_t *merges, json_t *bos)
+{
+	bool lead = true;
+
+	gguf_bool(g, "tokenizer.ggml.add_space_prefix", &lead);
+	return json_pack("{s:s, s:n, s:n, s:o, s:o, s:n, s:o, s:o, "
+	                 "s:{s:s, s:n, s:o, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
+	                 "version", "1.0", "truncation", "padding", "added_tokens", added,
+	                 "normalizer", piece_normalizer(lead), "pre_tokenizer",
+	                 "post_processor", json_is_null(bos) ? json_null() : post_of(g, bos),
+	                 "decoder", piece_decoder(lead), "model", "type", "BPE", "dropout",
+	                 "unk_token", spelled(g, "tokenizer.ggml.unknown_token_id"),
+	                 "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 1, "byte_fallback", 1,
+	                 "ignore_merges", 0, "vocab", vocab, "merges", merges);
+}
+
+static json_t *bytes_of(const struct gguf *g, const struct pre *pre, const char *const *re, json_t *vocab,
+                        json_t *added, json_t *merges, json_t *bos)
+{
+	return json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, "
+	                 "s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
+	                 "version", "1.0", "truncation", "padding", "added_tokens", added,
+	                 "normalizer", pre->nfc ? json_pack("{s:s}", "type", "NFC") : json_null(),
+	                 "pre_tokenizer", cuts_of(re), "post_processor", post_of(g, bos), "decoder", byte_level(),
+	                 "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+	                 "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
+	                 "ignore_merges", pre->whole_first, "vocab", vocab, "merges", merges);
+}
+
 static int put_tokenizer(const struct out_dir *o, const struct gguf *g)
 {
-	struct pre pre = { 0 };
+	const bool pieces = has_pieces(g);
+	struct pre pre = { .add_bos = true };
 	const char *const *re = NULL;
 	struct gguf_string chat;
-	json_t *vocab = json_object(), *added = json_array(), *merges = merges_of(g), *bos, *j;
-	int rc = read_pre(o, g, &pre, &re);
+	json_t *vocab = json_object(), *added = json_array(), *merges = NULL, *bos, *j;
+	int rc = pieces ? 0 : read_pre(o, g, &pre, &re);
 
-	if (!rc && (!merges || !put_tokens(g, vocab, added)))
-		rc = fail(o, -EINVAL, "a token or a merge of the vocabulary is not UTF-8");
+	if (pieces)
+		gguf_bool(g, "tokenizer.ggml.add_bos_token", &pre.add_bos);
+	if (!rc && put_tokens(g, vocab, added))
+		merges = pieces ? quantize_pieces_merges(g, vocab) : merges_of(g);
+	if (!rc && !merges)
+		rc = fail(o, -EINVAL, "a token or a merge of the vocabulary is not UTF-8, or tokens have no scores");
 	if (rc) {
 		json_decref(vocab);
 		json_decref(added);
-		json_decref(merges);
 		return rc;
 	}
 	bos = pre.add_bos ? spelled(g, "tokenizer.ggml.bos_token_id") : json_null();
-	j = json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, "
-	              "s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
-	              "version", "1.0", "truncation", "padding", "added_tokens", added,
-	              "normalizer", pre.nfc ? json_pack("{s:s}", "type", "NFC") : json_null(),
-	              "pre_tokenizer", cuts_of(re), "post_processor", post_of(g, bos), "decoder", byte_level(),
-	              "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
-	              "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", pre.whole_first,
-	              "vocab", vocab, "merges", merges);
+	j = pieces ? pieces_of(g, vocab, added, merges, bos) : bytes_of(g, &pre, re, vocab, added, merges, bos);
 	json_decref(bos);
 	rc = put_json(o, "tokenizer.json", j);
 	if (rc)
@@ -312,14 +406,15 @@ static int put_tokenizer(const struct out_dir *o, const struct gguf *g)
 
 /* ---- the two ---------------------------------------------------------------------------------- */
 
-static int put_from_gguf(const struct out_dir *o, const struct model *md, const struct gguf *g, int32_t group)
+static int put_from_gguf(const struct out_dir *o, const struct model *md, const struct gguf *g,
+                         struct quantize_said said)
 {
 	int rc = put_tokenizer(o, g);
 
 	if (!rc)
 		rc = put_json(o, "generation_config.json", json_pack("{s:o, s:o}", "bos_token_id", bos_of(g),
 		                                                     "eos_token_id", ends_of(md)));
-	return rc ? rc : put_config(o, config_of(md, g), group);
+	return rc ? rc : put_config(o, config_of(md, g), said);
 }
 
 static bool is_strings(const struct gguf *g, const char *key)
@@ -342,16 +437,18 @@ int quantize_dir_check(const struct located *from, char *err, size_t errlen)
 	if (rc)
 		return rc;
 	gguf_str(f.g, "tokenizer.ggml.model", &kind);
-	if (kind.n != 4 || memcmp(kind.s, "gpt2", 4) != 0 || !is_strings(f.g, "tokenizer.ggml.tokens") ||
-	    !is_strings(f.g, "tokenizer.ggml.merges"))
-		rc = fail(&o, -ENOTSUP, "%s: its tokenizer is '%.*s'; only gpt2 (byte-level BPE with merges) can be "
-		          "written as tokenizer.json", from->path,
+	if (!is_strings(f.g, "tokenizer.ggml.tokens") || (!has_pieces(f.g) &&
+	    (kind.n != 4 || memcmp(kind.s, "gpt2", 4) != 0 || !is_strings(f.g, "tokenizer.ggml.merges"))))
+		rc = fail(&o, -ENOTSUP, "%s: its tokenizer is '%.*s'; only gpt2 (byte-level BPE with merges) and "
+		          "llama "
+		          "(SentencePiece) can be written as tokenizer.json", from->path,
 		          (int)(kind.n < 40 ? kind.n : 40), kind.s);
 	gguf_close(&f);
 	return rc;
 }
 
-int quantize_dir_write(const struct located *from, const struct model *md, const char *dir, int32_t group,
+int quantize_dir_write(const struct located *from, const struct model *md, const char *dir,
+                       struct quantize_said said,
                        char *err, size_t errlen)
 {
 	const struct out_dir o = { dir, err, errlen };
@@ -359,11 +456,11 @@ int quantize_dir_write(const struct located *from, const struct model *md, const
 	int rc;
 
 	if (!from->gguf)
-		return copy_all(&o, from->path, group);
+		return copy_all(&o, from->path, said);
 	rc = gguf_read(&f, from->path, err, errlen);
 	if (rc)
 		return rc;
-	rc = put_from_gguf(&o, md, f.g, group);
+	rc = put_from_gguf(&o, md, f.g, said);
 	gguf_close(&f);
 	return rc;
 }

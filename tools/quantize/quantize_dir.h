@@ -10,9 +10,14 @@
 /* Can a directory have the tokenizer of this model?  0, or -ENOTSUP and one sentence. */
 int quantize_dir_check(const struct located *from, char *err, size_t errlen);
 
-/* Write all files into dir.  config.json is the last, because it makes the directory a model.  group: inputs
- * per scale of its AWQ matrices, 0 = all.  0, or -errno and one sentence. */
-int quantize_dir_write(const struct located *from, const struct model *m, const char *dir, int32_t group,
+/* What config.json says of the AWQ matrices: inputs per scale, 0 = all; an array of modules that are
+ * none, which is released. */
+struct quantize_said { int32_t group; struct json_t *left; };
+
+/* Write all files into dir. config.json is the last, because it makes the directory a model. 0, or -errno
+ * and one sentence. */
+int quantize_dir_write(const struct located *from, const struct model *m, const char *dir,
+                       struct quantize_said said,
                        char *err, size_t errlen);
 
 #endif

@@ -1,5 +1,15 @@
-/* quantize_layer.c - plans what slipring quantize writes, and does one layer: reads it as floats, searches
- * its scales by a text, rounds it and writes it.  See quantize_impl.h.
+/* quantize_layer.c - one layer of a model that is being quantized: reads it as floats, searches its scales
+ * by a text, rounds it and writes it.  See quantize_impl.h.
+ *
+ * Scales  what makes the inputs of some matrices is divided by s, and their columns are multiplied by it:
+ *
+ *	norm1     of q, k, v, a gate, latent queries and keys; with parallel parts of gate and up, too
+ *	v         of o: heads that read the same values share s
+ *	norm2     of gate and up of all experts; and of the router and shared_mix, which keep their 16 bits
+ *	up        of down, of each expert by itself
+ *
+ * A layer without the norm (OLMo 2), or whose inputs come from elsewhere, is rounded without them.
+ * Experts are read, rounded and written one at a time.
  */
 #include "quantize_impl.h"
 
@@ -12,31 +22,9 @@
 
 #include "kernels/cpu/types.h"
 
-#define AT(field) offsetof(struct sr_layer, field)
-static const struct { size_t at; const char *name; } vector_of[N_VECTORS] = {
-	[V_NORM1]  = { AT(norm1),  "input_layernorm.weight" },
-	[V_NORM2]  = { AT(norm2),  "post_attention_layernorm.weight" },
-	[V_Q_BIAS] = { AT(q_bias), "self_attn.q_proj.bias" },
-	[V_K_BIAS] = { AT(k_bias), "self_attn.k_proj.bias" },
-	[V_V_BIAS] = { AT(v_bias), "self_attn.v_proj.bias" },
-	[V_O_BIAS] = { AT(o_bias), "self_attn.o_proj.bias" },
-	[V_Q_NORM] = { AT(q_norm), "self_attn.q_norm.weight" },
-	[V_K_NORM] = { AT(k_norm), "self_attn.k_norm.weight" },
-};
-static const struct { size_t at; const char *name; int in; } matrix_of[N_MATRICES] = {
-	[M_Q]    = { AT(q),    "q_proj",    IN_QKV }, [M_K]  = { AT(k),  "k_proj",  IN_QKV },
-	[M_V]    = { AT(v),    "v_proj",    IN_QKV }, [M_O]  = { AT(o),  "o_proj",  IN_O },
-	[M_GATE] = { AT(gate), "gate_proj", IN_MLP }, [M_UP] = { AT(up), "up_proj", IN_MLP },
-	[M_DOWN] = { AT(down), "down_proj", IN_DOWN },
-};
-#undef AT
-
-static const struct sr_tensor *layer_tensor(const struct sr_layer *y, size_t at)
-{
-	return (const struct sr_tensor *)(const void *)((const char *)y + at);
-}
-
-const char *quantize_matrix(int i) { return matrix_of[i].name; }
+#define SAMPLED     16             /* experts whose rows stand for all in a search of norm2's scales .. */
+#define SAMPLE_ROWS 16             /* .. and rows of each of their gate and up */
+#define READERS     8              /* most matrices with the same inputs, without experts */
 
 int quantize_no_memory(struct quantize *z)
 {
@@ -45,14 +33,13 @@ int quantize_no_memory(struct quantize *z)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static int read_at(struct quantize *z, const struct sr_tensor *t, uint64_t from, void *to, size_t n)
+static int read_at(struct quantize *z, int32_t file, uint64_t from, void *to, size_t n)
 {
-	ssize_t r = pread(z->file[t->data.file], to, n, (off_t)(t->data.offset + from));
+	ssize_t r = pread(z->file[file], to, n, (off_t)from);
 
 	if (r == (ssize_t)n)
 		return 0;
-	return quantize_fail(z, -EIO, "%s: offset %llu: %s", z->md->file[t->data.file],
-	                     (unsigned long long)(t->data.offset + from),
+	return quantize_fail(z, -EIO, "%s: offset %llu: %s", z->md->file[file], (unsigned long long)from,
 	                     r < 0 ? strerror(errno) : "the file ends here");
 }
 
@@ -65,7 +52,7 @@ int quantize_rows(struct quantize *z, const struct sr_tensor *t, int32_t row, in
 
 	for (size_t i = 0, count; i < (size_t)n && !rc; i += count) {
 		count = (size_t)n - i < step ? (size_t)n - i : step;
-		rc = read_at(z, t, ((uint64_t)row + i) * bytes, buffer, count * bytes);
+		rc = read_at(z, t->data.file, t->data.offset + ((uint64_t)row + i) * bytes, buffer, count * bytes);
 		for (size_t j = 0; j < count && !rc; j++)
 			types_dequant(t->type, t->k, buffer + j * bytes, to + (i + j) * (size_t)t->k);
 	}
@@ -80,23 +67,54 @@ static int write_part(struct quantize *z, int to, uint64_t at, const void *p, si
 	return rc ? quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc)) : 0;
 }
 
-/* Copy a tensor unchanged, or as f16 if a directory cannot have its type. */
-int quantize_copy(struct quantize *z, const struct sr_tensor *t, int to)
+static int copy_bytes(struct quantize *z, int32_t file, uint64_t from, uint64_t bytes, int to)
 {
-	bool same = t->type == SR_F32 || t->type == SR_BF16 || t->type == SR_F16;
-	size_t bytes = same ? types_bytes(t->type, t->k) : 2 * (size_t)t->k;
-	float *row = malloc((size_t)t->k * sizeof(*row));
-	uint16_t *half = malloc(bytes);
-	int rc = row && half ? 0 : quantize_no_memory(z);
+	size_t step = bytes < 1u << 20 ? (size_t)bytes + 1 : 1u << 20;
+	void *buffer = malloc(step);
+	int rc = buffer ? 0 : quantize_no_memory(z);
 
+	for (uint64_t at = 0; at < bytes && !rc; at += step) {
+		size_t n = bytes - at < step ? (size_t)(bytes - at) : step;
+
+		rc = read_at(z, file, from + at, buffer, n);
+		rc = rc ? rc : write_part(z, to, at, buffer, n);
+	}
+	free(buffer);
+	return rc;
+}
+
+static int write_halves(struct quantize *z, int to, uint64_t row, const float *v, int32_t n)
+{
+	uint16_t *half = malloc((size_t)n * sizeof(*half));
+	int rc = half ? 0 : quantize_no_memory(z);
+
+	for (int32_t j = 0; j < n && half; j++)
+		half[j] = f16_of_f32(v[j]);
+	rc = rc ? rc : write_part(z, to, row * (uint64_t)n * 2, half, (size_t)n * 2);
+	free(half);
+	return rc;
+}
+
+/* Copy a tensor unchanged, or as f16 if a directory cannot have its type. */
+int quantize_plain(struct quantize *z, const struct plain *p)
+{
+	const struct sr_tensor *t = &p->from;
+	float *row;
+	int rc = 0;
+
+	if (p->st)
+		return copy_bytes(z, p->file, p->st->offset, p->st->bytes, p->out);
+	if (t->type == SR_F32 || t->type == SR_BF16 || t->type == SR_F16)
+		return copy_bytes(z, t->data.file, t->data.offset, (uint64_t)t->n * types_bytes(t->type, t->k),
+		                  p->out);
+	row = malloc((size_t)t->k * sizeof(*row));
+	if (!row)
+		return quantize_no_memory(z);
 	for (int32_t i = 0; i < t->n && !rc; i++) {
-		rc = same ? read_at(z, t, i * (uint64_t)bytes, half, bytes) : quantize_rows(z, t, i, 1, row);
-		for (int32_t j = 0; j < t->k && !same; j++)
-			half[j] = f16_of_f32(row[j]);
-		rc = rc ? rc : write_part(z, to, i * (uint64_t)bytes, half, bytes);
+		rc = quantize_rows(z, t, i, 1, row);
+		rc = rc ? rc : write_halves(z, p->out, (uint64_t)i, row, t->k);
 	}
 	free(row);
-	free(half);
 	return rc;
 }
 
@@ -118,208 +136,92 @@ static int unpair(struct quantize *z, float *rows, int32_t heads, size_t width)
 	return 0;
 }
 
-static int check_tensor(struct quantize *z, const struct sr_tensor *t)
+static int read_unit(struct quantize *z, struct unit *u)
 {
-	if (t->type && !types_bytes(t->type, t->k))
-		return quantize_fail(z, -ENOTSUP, "tensor %s is of type %s, which quantize does not read", t->name,
-		                     model_type_name(t->type));
-	if (t->add != 0)
-		return quantize_fail(z, -ENOTSUP, "tensor %s: norms of this architecture are not written", t->name);
-	return 0;
+	u->m.w = malloc((size_t)u->m.n * (size_t)u->m.k * sizeof(float));
+	return u->m.w ? quantize_rows(z, &u->from, 0, u->m.n, u->m.w) : quantize_no_memory(z);
 }
 
-int quantize_check(struct quantize *z)
+static int read_changes(struct quantize *z, const struct planned *p)
 {
-	const struct sr_model *m = z->m;
-	int rc = check_tensor(z, &m->embed);
-
-	if (sr_beyond(m) || m->embed_scale != 1 || m->logit_cap != 0 || m->layer[0].post1.type ||
-	    m->kind[0].rope.dims != m->kind[0].head_dim)
-		return quantize_fail(z, -ENOTSUP, "%s: quantize supports Llama, Qwen2 and Qwen3, but not what %s "
-		                     "adds", z->where.path, m->arch);
-	rc = rc ? rc : check_tensor(z, &m->norm);
-	rc = rc ? rc : check_tensor(z, &m->head);
-	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
-		for (int i = 0; i < N_VECTORS && !rc; i++)
-			rc = check_tensor(z, layer_tensor(&m->layer[l], vector_of[i].at));
-		for (int i = 0; i < N_MATRICES && !rc; i++)
-			rc = check_tensor(z, layer_tensor(&m->layer[l], matrix_of[i].at));
-	}
-	return rc;
-}
-
-/* ---- the plan ------------------------------------------------------------------------------- */
-
-/* The type in which a tensor is written that is not quantized: its own, if a directory can have it. */
-static int32_t plain_type(const struct sr_tensor *t)
-{
-	return t->type == SR_F32 || t->type == SR_BF16 ? t->type : SR_F16;
-}
-
-static int add_plain(struct quantize *z, const char *name, const struct sr_tensor *t, int32_t type)
-{
-	return tensors_out_add(z->out, name, model_type_name(type), type == SR_F32 ? 4 : 2,
-	                       t->n == 1 ? t->k : t->n, t->n == 1 ? 0 : t->k);
-}
-
-static int add_matrix(struct quantize *z, const struct sr_tensor *t, int32_t l, int i)
-{
-	struct planned *to = &z->layer[l];
-	int group = z->group ? z->group : t->k;
-	char name[160];
-
-	if (t->k % group || t->k % 32 || t->n % 8)
-		return quantize_fail(z, -EINVAL, "%s is %d x %d: its outputs must be a multiple of 8, and its inputs "
-		                     "of --group-size %d", t->name, t->n, t->k, group);
-#define NAME(end) (snprintf(name, sizeof(name), "model.layers.%d.%s.%s.%s", l, \
-	i <= M_O ? "self_attn" : "mlp", matrix_of[i].name, end), name)
-	to->qweight[i] = tensors_out_add(z->out, NAME("qweight"), "I32", 4, t->k, t->n / 8);
-	to->qzeros[i] = tensors_out_add(z->out, NAME("qzeros"), "I32", 4, t->k / group, t->n / 8);
-	to->scales[i] = tensors_out_add(z->out, NAME("scales"), "F16", 2, t->k / group, t->n);
-#undef NAME
-	return to->qweight[i] < 0 || to->qzeros[i] < 0 || to->scales[i] < 0 ? quantize_no_memory(z) : 0;
-}
-
-/* Is this vector written from z->now, in f16, instead of copied? */
-static bool changes(const struct quantize *z, int vector)
-{
-	return (z->search && (vector == V_NORM1 || vector == V_NORM2 || vector == V_V_BIAS)) ||
-	       (z->paired && (vector == V_Q_BIAS || vector == V_K_BIAS));
-}
-
-int quantize_plan(struct quantize *z)
-{
-	const struct sr_model *m = z->m;
 	int rc = 0;
 
-	z->layer = calloc((size_t)m->n_layers, sizeof(*z->layer));
-	if (!z->layer)
-		return quantize_no_memory(z);
-	z->embed = add_plain(z, "model.embed_tokens.weight", &m->embed, plain_type(&m->embed));
-	z->norm = add_plain(z, "model.norm.weight", &m->norm, plain_type(&m->norm));
-	z->head = m->head.type ? add_plain(z, "lm_head.weight", &m->head, plain_type(&m->head)) : 0;
-	if (z->embed < 0 || z->norm < 0 || z->head < 0)
-		return quantize_no_memory(z);
-	for (int32_t l = 0; l < m->n_layers && !rc; l++) {
-		for (int i = 0; i < N_VECTORS && !rc; i++) {
-			const struct sr_tensor *t = layer_tensor(&m->layer[l], vector_of[i].at);
-			char name[160];
+	for (int i = 0; i < N_CHANGES && !rc; i++) {
+		const struct sr_tensor *t = p->change[i] < 0 ? NULL : &z->plain[p->change[i]].from;
 
-			snprintf(name, sizeof(name), "model.layers.%d.%s", l, vector_of[i].name);
-			z->layer[l].vector[i] = t->type ? add_plain(z, name, t, changes(z, i) ? SR_F16
-			                                                                      : plain_type(t)) : 0;
-			rc = z->layer[l].vector[i] < 0 ? quantize_no_memory(z) : 0;
-		}
-		for (int i = 0; i < N_MATRICES && !rc; i++)
-			rc = add_matrix(z, layer_tensor(&m->layer[l], matrix_of[i].at), l, i);
+		if (!t)
+			continue;
+		z->change[i] = malloc((size_t)t->n * (size_t)t->k * sizeof(float));
+		rc = z->change[i] ? quantize_rows(z, t, 0, t->n, z->change[i]) : quantize_no_memory(z);
 	}
-	if (!rc && (rc = tensors_out_begin(z->out)) != 0)
-		rc = quantize_fail(z, rc, "%s/model.safetensors: %s", z->dir, strerror(-rc));
 	return rc;
-}
-
-/* ---- one layer ------------------------------------------------------------------------------ */
-
-static float **floats_of(struct layer *y, int i)
-{
-	float **of[N_VECTORS] = {
-		&y->norm1, &y->norm2, &y->q_bias, &y->k_bias, &y->v_bias, &y->o_bias, &y->q_norm, &y->k_norm,
-	};
-
-	return of[i];
-}
-
-/* Allocate memory for any layer, because all have the same shape. */
-int quantize_room(struct quantize *z)
-{
-	const struct sr_layer *y = &z->m->layer[0];
-	const int32_t width[N_INPUTS] = { y->q.k, y->o.k, y->up.k, y->down.k };
-
-	for (int i = 0; i < N_VECTORS; i++) {
-		const struct sr_tensor *t = layer_tensor(y, vector_of[i].at);
-
-		if (t->type && !(*floats_of(&z->now, i) = malloc((size_t)t->k * sizeof(float))))
-			return quantize_no_memory(z);
-	}
-	for (int i = 0; i < N_MATRICES; i++) {
-		const struct sr_tensor *t = layer_tensor(y, matrix_of[i].at);
-
-		z->now.m[i] = (struct matrix){ t->n, t->k, NULL };
-		z->now.m[i].w = malloc((size_t)t->n * (size_t)t->k * sizeof(float));
-		if (!z->now.m[i].w)
-			return quantize_no_memory(z);
-	}
-	for (int i = 0; i < N_INPUTS; i++) {
-		size_t bytes = (size_t)width[i] * sizeof(double);
-
-		z->in[i] = (struct moments){ width[i], 0, malloc(bytes), malloc(bytes) };
-		if (!z->in[i].size || !z->in[i].square)
-			return quantize_no_memory(z);
-	}
-	return 0;
-}
-
-void quantize_room_free(struct quantize *z)
-{
-	for (int i = 0; i < N_VECTORS; i++)
-		free(*floats_of(&z->now, i));
-	for (int i = 0; i < N_MATRICES; i++)
-		free(z->now.m[i].w);
-	for (int i = 0; i < N_INPUTS; i++) {
-		free(z->in[i].size);
-		free(z->in[i].square);
-	}
 }
 
 static int read_layer(struct quantize *z, int32_t l)
 {
-	const struct sr_layer *y = &z->m->layer[l];
+	const struct planned *p = &z->layer[l];
 	const struct sr_attn *kind = kind_of(z->m, l);
-	int rc = 0;
+	int rc = read_changes(z, p);
 
-	for (int i = 0; i < N_VECTORS && !rc; i++)
-		if (*floats_of(&z->now, i))
-			rc = quantize_rows(z, layer_tensor(y, vector_of[i].at), 0, 1, *floats_of(&z->now, i));
-	for (int i = 0; i < N_MATRICES && !rc; i++)
-		rc = quantize_rows(z, layer_tensor(y, matrix_of[i].at), 0, z->now.m[i].n, z->now.m[i].w);
-	if (!rc && z->paired) {
-		rc = unpair(z, z->now.m[M_Q].w, kind->n_heads, (size_t)z->m->d_model);
-		rc = rc ? rc : unpair(z, z->now.m[M_K].w, kind->n_kv_heads, (size_t)z->m->d_model);
-		rc = !rc && z->now.q_bias ? unpair(z, z->now.q_bias, kind->n_heads, 1) : rc;
-		rc = !rc && z->now.k_bias ? unpair(z, z->now.k_bias, kind->n_kv_heads, 1) : rc;
-	}
-	return rc;
+	for (int i = 0; i < p->n_dense && !rc; i++)
+		rc = read_unit(z, &z->unit[p->first + i]);
+	if (rc || !z->paired)
+		return rc;
+	rc = unpair(z, z->unit[p->q.unit].m.w, kind->n_heads, (size_t)z->m->d_model);
+	rc = rc ? rc : unpair(z, z->unit[p->k.unit].m.w, kind->n_kv_heads, (size_t)z->m->d_model);
+	rc = !rc && z->change[C_Q_BIAS] ? unpair(z, z->change[C_Q_BIAS], kind->n_heads, 1) : rc;
+	return !rc && z->change[C_K_BIAS] ? unpair(z, z->change[C_K_BIAS], kind->n_kv_heads, 1) : rc;
 }
 
-/* Divide a norm by s and round it to f16, as it is written.  s becomes the divisor after rounding. */
-static void divide_norm(float *norm, float *s, int32_t n)
+static void drop_layer(struct quantize *z, int32_t l)
+{
+	const struct planned *p = &z->layer[l];
+
+	for (int i = p->first; i < p->first + p->n; i++) {
+		free(z->unit[i].m.w);
+		z->unit[i].m.w = NULL;
+	}
+	for (int i = 0; i < N_CHANGES; i++) {
+		free(z->change[i]);
+		z->change[i] = NULL;
+	}
+}
+
+/* ---- scales --------------------------------------------------------------------------------- */
+
+/* Divide a norm by s and round it to f16, as it is written: stored less `add`.  s becomes the divisor after
+ * rounding. */
+static void divide_norm(float *norm, float add, float *bias, float *s, int32_t n)
 {
 	for (int32_t j = 0; j < n; j++) {
-		float was = norm[j];
+		float was = norm[j] + add, now = f32_of_f16(f16_of_f32(was / s[j] - add)) + add;
 
-		norm[j] = f32_of_f16(f16_of_f32(was / s[j]));
-		if (norm[j] == 0 || !isfinite(norm[j]))
-			norm[j] = f32_of_f16(f16_of_f32(was));
-		s[j] = norm[j] != 0 ? was / norm[j] : 1;
+		if (now == 0 || !isfinite(now))
+			now = f32_of_f16(f16_of_f32(norm[j])) + add;
+		norm[j] = now - add;
+		s[j] = now != 0 ? was / now : 1;
+		if (bias)
+			bias[j] /= s[j];
 	}
 }
 
-/* Search scales for the inputs `in` of the matrices p[n].  Afterwards `in` has the moments of the scaled
- * inputs. */
-static void search(struct quantize *z, struct matrix *const *p, int n, struct moments *in, float *norm,
-                   struct matrix *before, float *s)
+static void shrink(struct moments *in, const float *s)
 {
-	const struct matrix *of[3] = { p[0], n > 1 ? p[1] : NULL, n > 2 ? p[2] : NULL };
-
-	awq_search(of, n, z->group ? z->group : p[0]->k, in, s);
-	if (norm)
-		divide_norm(norm, s, in->k);
-	if (before)
-		awq_scale_outputs(before, s);
-	for (int i = 0; i < n; i++)
-		awq_scale_inputs(p[i], s);
 	for (int32_t j = 0; j < in->k; j++)
 		in->square[j] /= (double)s[j] * (double)s[j];
+}
+
+/* Divide the outputs of a matrix that lies in these rows. */
+static void divide_rows(struct quantize *z, const struct rows *r, const float *s)
+{
+	struct matrix *m = &z->unit[r->unit].m;
+
+	for (int32_t i = 0; i < r->t->n; i++) {
+		float *w = m->w + (size_t)(r->first + sr_output_of(r->t, i)) * (size_t)m->k;
+
+		for (int32_t j = 0; j < m->k; j++)
+			w[j] /= s[i];
+	}
 }
 
 /* The query heads of a group read the same values.  Replace the moments of o's inputs by the group's mean, so
@@ -339,48 +241,158 @@ static void share_heads(const struct sr_attn *kind, struct moments *in)
 		}
 }
 
-static void search_o(struct quantize *z, float *s)
+static int32_t group_of(const struct quantize *z, int32_t k)
 {
-	struct layer *y = &z->now;
-	struct matrix *o = &y->m[M_O];
-	const struct sr_attn *kind = &z->m->kind[0];   /* its sizes are those of all layers */
+	return z->group ? z->group : k;
+}
+
+static void search_o(struct quantize *z, int32_t l, float *s)
+{
+	const struct planned *p = &z->layer[l];
+	struct matrix *o = &z->unit[p->o.unit].m;
+	const struct matrix *of = o;
+	const struct sr_attn *kind = kind_of(z->m, l);
 	int32_t heads = kind->n_heads / kind->n_kv_heads, E = kind->head_dim, KV = kind->n_kv_heads * E;
 
-	share_heads(kind, &z->in[IN_O]);
-	search(z, &o, 1, &z->in[IN_O], NULL, NULL, s);
+	share_heads(kind, &z->in.of[IN_O]);
+	awq_search(&of, 1, group_of(z, o->k), &z->in.of[IN_O], s);
+	awq_scale_inputs(o, s);
+	shrink(&z->in.of[IN_O], s);
 	for (int32_t i = 0; i < KV; i++)
 		s[i] = s[i / E * heads * E + i % E];
-	awq_scale_outputs(&y->m[M_V], s);
-	for (int32_t i = 0; y->v_bias && i < KV; i++)
-		y->v_bias[i] /= s[i];
+	divide_rows(z, &p->v, s);
+	for (int32_t i = 0; z->change[C_V_BIAS] && i < KV; i++)
+		z->change[C_V_BIAS][i] /= s[i];
 }
 
-static int search_layer(struct quantize *z)
+/* The units without experts that multiply `in`, also those that multiply `other`. */
+static int readers(struct quantize *z, const struct planned *p, int in, int other, struct matrix **m)
 {
-	struct layer *y = &z->now;
-	struct matrix *qkv[] = { &y->m[M_Q], &y->m[M_K], &y->m[M_V] }, *gu[] = { &y->m[M_GATE], &y->m[M_UP] };
-	struct matrix *down = &y->m[M_DOWN];
-	int32_t Q = z->m->kind[0].n_heads * z->m->kind[0].head_dim;
-	int32_t widest = z->m->d_model > z->m->d_ff ? z->m->d_model : z->m->d_ff;
-	float *s = malloc((size_t)(widest > Q ? widest : Q) * sizeof(*s));
+	int n = 0;
 
-	if (!s)
+	for (int i = p->first; i < p->first + p->n_dense && n < READERS; i++)
+		if (z->unit[i].in == in || z->unit[i].in == other)
+			m[n++] = &z->unit[i].m;
+	return n;
+}
+
+static void search_mixer(struct quantize *z, int32_t l, float *s)
+{
+	const struct sr_layer *y = &z->m->layer[l];
+	struct matrix *m[READERS];
+	const struct matrix *of[READERS];
+	int n = readers(z, &z->layer[l], IN_MIXER, y->parallel ? IN_FFN : IN_MIXER, m);
+
+	for (int i = 0; i < n; i++)
+		of[i] = m[i];
+	awq_search(of, n, group_of(z, z->m->d_model), &z->in.of[IN_MIXER], s);
+	divide_norm(z->change[C_NORM1], y->norm1.add, z->change[C_NORM1_BIAS], s, z->m->d_model);
+	for (int i = 0; i < n; i++)
+		awq_scale_inputs(m[i], s);
+	shrink(&z->in.of[IN_MIXER], s);
+	if (y->parallel)
+		shrink(&z->in.of[IN_FFN], s);
+}
+
+/* Rows of gate and up of some experts, which stand for all. */
+static int sample_experts(struct quantize *z, const struct planned *p, struct matrix *out)
+{
+	int32_t experts = (p->n - p->n_dense) / 3, D = z->m->d_model, every = (experts + SAMPLED - 1) / SAMPLED;
+	int rc = 0;
+
+	*out = (struct matrix){ 0, D, malloc((size_t)2 * SAMPLED * SAMPLE_ROWS * (size_t)D * sizeof(float)) };
+	if (!out->w)
 		return quantize_no_memory(z);
-	search_o(z, s);
-	search(z, qkv, 3, &z->in[IN_QKV], y->norm1, NULL, s);
-	search(z, &down, 1, &z->in[IN_DOWN], NULL, &y->m[M_UP], s);
-	search(z, gu, 2, &z->in[IN_MLP], y->norm2, NULL, s);
-	free(s);
-	return 0;
+	for (int32_t e = 0; e < experts && !rc; e += every)
+		for (int i = 0; i < 2 && !rc; i++) {
+			const struct sr_tensor *t = &z->unit[p->first + p->n_dense + 3 * e + i].from;
+			int32_t n = t->n < SAMPLE_ROWS ? t->n : SAMPLE_ROWS;
+
+			for (int32_t r = 0; r < n && !rc; r++, out->n++)
+				rc = quantize_rows(z, t, (int32_t)((int64_t)r * t->n / n), 1,
+				                   out->w + (size_t)out->n * (size_t)D);
+		}
+	return rc;
 }
 
-static int write_matrix(struct quantize *z, const struct planned *to, int i, const struct awq *a)
+static void multiply_columns(float *w, int32_t n, int32_t k, const float *s)
 {
-	uint32_t *qweight = malloc(tensors_out_bytes(z->out, to->qweight[i]));
-	uint32_t *qzeros = malloc(tensors_out_bytes(z->out, to->qzeros[i]));
-	uint16_t *scales = malloc(tensors_out_bytes(z->out, to->scales[i]));
+	struct matrix m = { n, k, w };
+
+	if (w)
+		awq_scale_inputs(&m, s);
+}
+
+/* s is then what the columns of experts are to be multiplied with. */
+static int search_ffn(struct quantize *z, int32_t l, float *s)
+{
+	const struct planned *p = &z->layer[l];
+	struct matrix *m[READERS], sample = { 0 };
+	const struct matrix *of[READERS + 1];
+	int n = readers(z, p, IN_FFN, IN_FFN, m), all = n;
+	int rc = p->n > p->n_dense ? sample_experts(z, p, &sample) : 0;
+
+	for (int i = 0; i < n; i++)
+		of[i] = m[i];
+	if (sample.w)
+		of[all++] = &sample;
+	if (!rc) {
+		awq_search(of, all, group_of(z, z->m->d_model), &z->in.of[IN_FFN], s);
+		divide_norm(z->change[C_NORM2], z->m->layer[l].norm2.add, z->change[C_NORM2_BIAS], s, z->m->d_model);
+		for (int i = 0; i < n; i++)
+			awq_scale_inputs(m[i], s);
+		multiply_columns(z->change[C_ROUTER], z->m->experts.n, z->m->d_model, s);
+		multiply_columns(z->change[C_MIX], 1, z->m->d_model, s);
+		shrink(&z->in.of[IN_FFN], s);
+		for (int32_t e = 0; e < z->in.n_experts; e++)
+			shrink(&z->in.expert[e], s);
+	}
+	free(sample.w);
+	return rc;
+}
+
+static void search_down(struct quantize *z, const struct rows *up, struct matrix *down, float *bias,
+                        struct moments *in,
+                        float *s)
+{
+	const struct matrix *of = down;
+
+	awq_search(&of, 1, group_of(z, down->k), in, s);
+	awq_scale_inputs(down, s);
+	shrink(in, s);
+	divide_rows(z, up, s);
+	for (int32_t i = 0; bias && i < down->k; i++)
+		bias[i] /= s[i];
+}
+
+/* All but what is of each expert alone.  s: as search_ffn() leaves it; ones where it does not run. */
+static int search_layer(struct quantize *z, int32_t l, float *s)
+{
+	const struct planned *p = &z->layer[l];
+	int rc = 0;
+
+	if (quantize_scales_o(z, l))
+		search_o(z, l, s);
+	if (quantize_scales_mixer(z, l))
+		search_mixer(z, l, s);
+	if (quantize_scales_down(z) && p->down.unit >= 0)
+		search_down(z, &p->up, &z->unit[p->down.unit].m, z->change[C_UP_BIAS], &z->in.of[IN_DOWN], s);
+	if (quantize_scales_ffn(z, l))
+		rc = search_ffn(z, l, s);
+	for (int32_t j = 0; !quantize_scales_ffn(z, l) && j < z->m->d_model; j++)
+		s[j] = 1;
+	return rc;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static int write_matrix(struct quantize *z, const struct unit *u, const struct awq *a)
+{
+	uint32_t *qweight = malloc(tensors_out_bytes(z->out, u->qweight));
+	uint32_t *qzeros = malloc(tensors_out_bytes(z->out, u->qzeros));
+	uint16_t *scales = malloc(tensors_out_bytes(z->out, u->scales));
 	const struct { int tensor; const void *p; } all[] = {
-		{ to->qweight[i], qweight }, { to->qzeros[i], qzeros }, { to->scales[i], scales },
+		{ u->qweight, qweight }, { u->qzeros, qzeros }, { u->scales, scales },
 	};
 	int rc = qweight && qzeros && scales ? 0 : quantize_no_memory(z);
 
@@ -394,68 +406,108 @@ static int write_matrix(struct quantize *z, const struct planned *to, int i, con
 	return rc;
 }
 
-static int round_matrix(struct quantize *z, int32_t l, int i)
+/* worth: of an error at each input, or NULL. */
+static int round_unit(struct quantize *z, int32_t l, struct unit *u, const double *worth)
 {
-	struct matrix *m = &z->now.m[i];
+	struct kind *kind = &z->kind[u->kind];
 	struct awq a;
 	double error;
 	int rc;
 
-	if (awq_create(&a, m->n, m->k, z->group ? z->group : m->k) != 0)
+	if (awq_create(&a, u->m.n, u->m.k, group_of(z, u->m.k)) != 0)
 		return quantize_no_memory(z);
-	error = awq_round(&a, m, z->search ? z->in[matrix_of[i].in].square : NULL);
-	rc = write_matrix(z, &z->layer[l], i, &a);
+	error = awq_round(&a, &u->m, worth);
+	rc = write_matrix(z, u, &a);
 	awq_destroy(&a);
-	z->error[i] += error / z->m->n_layers;
-	if (error >= z->worst[i]) {
-		z->worst[i] = error;
-		z->worst_at[i] = l;
+	kind->n++;
+	kind->error += error;
+	if (error >= kind->worst) {
+		kind->worst = error;
+		kind->worst_at = l;
 	}
 	if (z->all)
-		printf("layer %3d %-9s  %5.2f %%\n", l, matrix_of[i].name, 100 * error);
+		printf("%-48s  %5.2f %%\n", u->name, 100 * error);
+	free(u->m.w);
+	u->m.w = NULL;
 	return rc;
 }
 
-static int write_vectors(struct quantize *z, int32_t l)
+/* Gate, up and down of an expert.  s: what norm2 was divided by. */
+static int quantize_expert(struct quantize *z, int32_t l, int32_t e, const float *s, float *own)
+{
+	const struct planned *p = &z->layer[l];
+	struct unit *u = &z->unit[p->first + p->n_dense + 3 * e];
+	const bool enough = z->search && z->in.expert[e].rows >= EXPERT_ROWS;
+	const struct rows up = { (int)(u - z->unit) + 1, 0, &u[1].from };
+	const double *worth = !z->search ? NULL : enough ? z->in.expert[e].square : z->in.of[IN_FFN].square;
+	int rc = 0;
+
+	for (int i = 0; i < 3 && !rc; i++)
+		rc = read_unit(z, &u[i]);
+	if (rc)
+		return rc;
+	z->experts++;
+	z->seldom += z->search && !enough;
+	for (int i = 0; i < 2 && z->search; i++)
+		awq_scale_inputs(&u[i].m, s);
+	if (enough && quantize_scales_down(z))
+		search_down(z, &up, &u[2].m, NULL, &z->in.expert_down[e], own);
+	for (int i = 0; i < 3 && !rc; i++)
+		rc = round_unit(z, l, &u[i], i < 2 ? worth : enough ? z->in.expert_down[e].square : NULL);
+	return rc;
+}
+
+static int write_changes(struct quantize *z, const struct planned *p)
 {
 	int rc = 0;
 
-	for (int i = 0; i < N_VECTORS && !rc; i++) {
-		const struct sr_tensor *t = layer_tensor(&z->m->layer[l], vector_of[i].at);
-		const float *v = *floats_of(&z->now, i);
-		int to = z->layer[l].vector[i];
+	for (int i = 0; i < N_CHANGES; i++) {
+		const struct plain *to = p->change[i] < 0 ? NULL : &z->plain[p->change[i]];
 
-		if (v && !changes(z, i)) {
-			rc = quantize_copy(z, t, to);
-			continue;
-		}
-		for (int32_t j = 0; v && j < t->k && !rc; j++) {
-			uint16_t half = f16_of_f32(v[j]);
-
-			rc = write_part(z, to, 2 * (uint64_t)j, &half, 2);
-		}
+		for (int32_t r = 0; to && r < to->from.n && !rc; r++)
+			rc = write_halves(z, to->out, (uint64_t)r, z->change[i] + (size_t)r * (size_t)to->from.k,
+			                  to->from.k);
 	}
 	return rc;
+}
+
+/* Read, scale, round and write; what its matrices read is measured. */
+static int write_layer(struct quantize *z, int32_t l, float *s, float *own)
+{
+	const struct planned *p = &z->layer[l];
+	int rc = read_layer(z, l);
+
+	if (!rc && z->search)
+		rc = search_layer(z, l, s);
+	for (int i = p->first; i < p->first + p->n_dense && !rc; i++)
+		rc = round_unit(z, l, &z->unit[i], z->search ? z->in.of[z->unit[i].in].square : NULL);
+	for (int32_t e = 0; e < (p->n - p->n_dense) / 3 && !rc; e++)
+		rc = quantize_expert(z, l, e, s, own);
+	return rc ? rc : write_changes(z, p);
+}
+
+/* The widest input of a matrix of layer l. */
+static size_t widest(const struct quantize *z, int32_t l)
+{
+	int32_t k = z->m->d_model;
+
+	for (int i = z->layer[l].first; i < z->layer[l].first + z->layer[l].n; i++)
+		k = z->unit[i].from.k > k ? z->unit[i].from.k : k;
+	return (size_t)k;
 }
 
 int quantize_layer(struct quantize *z, int32_t l)
 {
-	int rc = read_layer(z, l);
+	float *s = malloc(2 * widest(z, l) * sizeof(*s));
+	int rc = s && inputs_create(&z->in, z->m, l) == 0 ? 0 : quantize_no_memory(z);
 
-	for (int i = 0; i < N_INPUTS && !rc; i++) {
-		memset(z->in[i].size, 0, (size_t)z->in[i].k * sizeof(double));
-		memset(z->in[i].square, 0, (size_t)z->in[i].k * sizeof(double));
-		z->in[i].rows = 0;
-	}
-	if (!rc && z->text) {
-		calibrate_layer(z->c, l, &z->now, z->x, z->in);
-		rc = z->search ? search_layer(z) : 0;
-	}
-	for (int i = 0; i < N_MATRICES && !rc; i++)
-		rc = round_matrix(z, l, i);
-	if (!rc)
-		rc = write_vectors(z, l);
 	if (!rc && z->text)
-		calibrate_layer(z->c, l, &z->now, z->y, NULL);
+		rc = calibrate_layer(&z->c, z->m, z->file, l, z->x, z->search ? &z->in : NULL, z->err,
+		                     sizeof(z->err));
+	if (!rc)
+		rc = write_layer(z, l, s, s + widest(z, l));
+	drop_layer(z, l);
+	inputs_destroy(&z->in);
+	free(s);
 	return rc;
 }

@@ -36,29 +36,40 @@ struct tensors_out *tensors_out_create(const char *path)
 	return NULL;
 }
 
-int tensors_out_add(struct tensors_out *o, const char *name, const char *dtype, size_t item, int64_t a,
-                    int64_t b)
+int tensors_out_add_as(struct tensors_out *o, const char *name, const char *dtype, uint64_t bytes,
+                       uint32_t n_dims,
+                       const uint64_t *dim)
 {
-	size_t bytes = item * (size_t)a * (size_t)(b ? b : 1);
-	json_t *shape = b ? json_pack("[I,I]", (json_int_t)a, (json_int_t)b)
-	                  : json_pack("[I]", (json_int_t)a), *entry;
+	json_t *shape = json_array(), *entry;
 
+	for (uint32_t i = 0; i < n_dims; i++)
+		json_array_append_new(shape, json_integer((json_int_t)dim[i]));
+	entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
+	                  (json_int_t)o->all, (json_int_t)(o->all + bytes));
 	if (o->n == o->cap) {
 		void *more = realloc(o->tensor, (size_t)(o->cap + 256) * sizeof(*o->tensor));
 
-		if (!more)
+		if (!more) {
+			json_decref(entry);
 			return -ENOMEM;
+		}
 		o->tensor = more;
 		o->cap += 256;
 	}
-	entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
-	                  (json_int_t)o->all, (json_int_t)(o->all + bytes));
 	if (json_object_set_new(o->header, name, entry) != 0)
 		return -ENOMEM;
 	o->tensor[o->n].at = o->all;
-	o->tensor[o->n].bytes = bytes;
-	o->all += bytes;
+	o->tensor[o->n].bytes = (size_t)bytes;
+	o->all += (size_t)bytes;
 	return o->n++;
+}
+
+int tensors_out_add(struct tensors_out *o, const char *name, const char *dtype, size_t item, int64_t a,
+                    int64_t b)
+{
+	const uint64_t dim[2] = { (uint64_t)a, (uint64_t)b };
+
+	return tensors_out_add_as(o, name, dtype, item * (uint64_t)a * (uint64_t)(b ? b : 1), b ? 2 : 1, dim);
 }
 
 int tensors_out_begin(struct tensors_out *o)

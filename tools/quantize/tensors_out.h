@@ -12,6 +12,10 @@ struct tensors_out *tensors_out_create(const char *path);   /* NULL: no memory *
 /* Add a tensor [a][b], or [a] if b is 0.  Returns its number for tensors_out_write, or -ENOMEM. */
 int  tensors_out_add(struct tensors_out *o, const char *name, const char *dtype, size_t item, int64_t a,
                      int64_t b);
+/* The same with any dimensions and a type of `bytes` in all. */
+int  tensors_out_add_as(struct tensors_out *o, const char *name, const char *dtype, uint64_t bytes,
+                        uint32_t n_dims,
+                        const uint64_t *dim);
 /* Call this after the last tensor was added.  0 or -errno. */
 int  tensors_out_begin(struct tensors_out *o);
 size_t tensors_out_bytes(const struct tensors_out *o, int tensor);
