@@ -5,55 +5,18 @@
 
 #include <assert.h>
 
-#include "compact_impl.h"
+#include "compact_unpack.h"
 #include "types.h"
 
-struct layout {
-	uint8_t  groups;              /* of a piece */
-	uint16_t scales;              /* bytes before the groups */
-	uint16_t group;               /* bytes of a group's quants */
-	int8_t   offset;              /* makes the quants of types_group() unsigned */
-};
-
-INLINE const struct layout *layout_of(int32_t type)
-{
-	static const struct layout q4_k = { 8, 256, NIBBLES, 0 }, q5_k = { 8, 256, NIBBLES + BITS, 0 };
-	static const struct layout q6_k = { 8, 288, NIBBLES + PAIRS, 32 }, q3_k = { 8, 224, PAIRS + BITS, 4 };
-	static const struct layout iq4_xs = { 8, 128, NIBBLES, 0 }, iq4_nl = { 1, 32, NIBBLES, 0 };
-	static const struct layout q5_0 = { 1, 32, NIBBLES + BITS, 16 }, q5_1 = { 1, 64, NIBBLES + BITS, 0 };
-	static const struct layout mxfp4 = { 1, 16, NIBBLES, 0 }, q2_k = { 8, 320, PAIRS, 0 };
-	static const struct layout iq2_xxs = { 8, 32, 128, 0 }, iq2_xs = { 8, 160, 128, 0 };
-	static const struct layout iq2_s = { 8, 160, 144, 0 }, iq3_xxs = { 8, 32, 192, 0 }, iq3_s = { 8, 96, 208, 0 };
-
-	switch (type) {
-	case SR_Q4_K:   return &q4_k;
-	case SR_Q5_K:   return &q5_k;
-	case SR_Q6_K:   return &q6_k;
-	case SR_Q3_K:   return &q3_k;
-	case SR_IQ4_XS: return &iq4_xs;
-	case SR_IQ4_NL: return &iq4_nl;
-	case SR_Q5_0:   return &q5_0;
-	case SR_Q5_1:   return &q5_1;
-	case SR_MXFP4:  return &mxfp4;
-	case SR_Q2_K:   return &q2_k;
-	case SR_IQ2_XXS: return &iq2_xxs;
-	case SR_IQ2_XS: return &iq2_xs;
-	case SR_IQ2_S:  return &iq2_s;
-	case SR_IQ3_XXS: return &iq3_xxs;
-	case SR_IQ3_S:  return &iq3_s;
-	}
-	return NULL;
-}
-
 /* Bytes of the scales of all k inputs: where a block's quants begin. */
-INLINE size_t scales_bytes(const struct layout *l, int32_t k)
+INLINE size_t scales_bytes(const struct compact_layout *l, int32_t k)
 {
 	return (size_t)(k / GROUP / l->groups) * l->scales;
 }
 
 int compact_groups(int32_t type)
 {
-	const struct layout *l = layout_of(type);
+	const struct compact_layout *l = compact_layout_of(type);
 
 	return l ? l->groups : types_piece(type) / GROUP;
 }
@@ -77,7 +40,7 @@ int32_t compact_step(int32_t type, int32_t k, int32_t first, bool few)
 
 size_t compact_block_bytes(int32_t type, int32_t k)
 {
-	const struct layout *l = layout_of(type);
+	const struct compact_layout *l = compact_layout_of(type);
 
 	if (!l)
 		return compact_held_bytes(type, k);
@@ -86,12 +49,12 @@ size_t compact_block_bytes(int32_t type, int32_t k)
 
 /* ---- at load -------------------------------------------------------------------------------- */
 
-static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+const int8_t compact_iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
 const int8_t compact_e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
 static const int8_t *values_of(int32_t type)
 {
-	return type == SR_IQ4_XS || type == SR_IQ4_NL ? iq4 : type == SR_MXFP4 ? compact_e2m1 : NULL;
+	return type == SR_IQ4_XS || type == SR_IQ4_NL ? compact_iq4 : type == SR_MXFP4 ? compact_e2m1 : NULL;
 }
 
 /* The scales of a piece: n bytes at `from` of the stored block, byte i of output c to dst[width * c + i] or,
@@ -177,7 +140,7 @@ static bool of_sets(int32_t type)
 
 void compact_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst)
 {
-	const struct layout *l = layout_of(type);
+	const struct compact_layout *l = compact_layout_of(type);
 	const int8_t *values = values_of(type);
 	uint8_t index[256] = { 0 };
 
@@ -212,178 +175,25 @@ void compact_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], 
 
 /* ---- before products ------------------------------------------------------------------------ */
 
-/* Nibbles and a fifth bit, and `add` more. */
-INLINE void five_bits(const uint8_t *from, const int add, uint8_t *to)
+/* 32 quants of sixteen outputs as lines of units, which have an offset of their own. */
+INLINE void expand_quants(const int32_t type, const uint8_t *from, uint8_t *to)
 {
-	UNROLL
-	for (int half = 0; half < 64; half += 32) {
-		__m256i high = load(from + NIBBLES + half);
+	const int bits = lanes_offset_bits(lanes_kind(type)), add = (bits ? 1 << bits : 0) - unpack_offset(type);
 
-		UNROLL
-		for (int j = 0; j < 4; j++) {
-			__m256i v = load(from + 64 * j + half);
-			__m256i a = _mm256_or_si256(moved(v, 0, 15), moved(high, 4 - j, 16));
-			__m256i b = _mm256_or_si256(moved(v, -4, 15), moved(high, -j, 16));
-
-			put(to + 64 * j + half, add ? _mm256_add_epi8(a, bytes(add)) : a);
-			put(to + 64 * (j + 4) + half, add ? _mm256_add_epi8(b, bytes(add)) : b);
-		}
-	}
-}
-
-/* Nibbles and two more bits. */
-INLINE void six_bits(const uint8_t *from, uint8_t *to)
-{
-	UNROLL
-	for (int half = 0; half < 64; half += 32) {
-		__m256i low = load(from + NIBBLES + half), high = load(from + NIBBLES + 64 + half);
-
-		UNROLL
-		for (int j = 0; j < 4; j++) {
-			__m256i v = load(from + 64 * j + half);
-
-			put(to + 64 * j + half, _mm256_or_si256(moved(v, 0, 15), moved(low, 4 - 2 * j, 48)));
-			put(to + 64 * (j + 4) + half,
-				_mm256_or_si256(moved(v, -4, 15), moved(high, 4 - 2 * j, 48)));
-		}
-	}
-}
-
-INLINE void two_bits(const uint8_t *from, uint8_t *to)
-{
 	UNROLL
 	for (int half = 0; half < 64; half += 32)
 		UNROLL
-		for (int j = 0; j < 8; j++)
-			put(to + 64 * j + half, moved(load(from + j / 4 * 64 + half), -2 * (j % 4), 3));
-}
-
-/* Two bits and a third, which is 1 if 4 is not to be taken away; lanes hold 32 more. */
-INLINE void three_bits(const uint8_t *from, uint8_t *to)
-{
-	UNROLL
-	for (int half = 0; half < 64; half += 32) {
-		__m256i high = load(from + PAIRS + half);
-
-		UNROLL
 		for (int j = 0; j < 8; j++) {
-			__m256i low = moved(load(from + j / 4 * 64 + half), -2 * (j % 4), 3);
+			__m256i v = unpack_line(type, from, j, half);
 
-			put(to + 64 * j + half, _mm256_add_epi8(bytes(28), _mm256_or_si256(low, moved(high, 2 - j, 4))));
+			put(to + 64 * j + half, add ? _mm256_add_epi8(v, bytes(add)) : v);
 		}
-	}
-}
-
-INLINE __m128i bits_up(const uint8_t *s, const int up, const int mask)
-{
-	return _mm_and_si128(_mm_slli_epi16(load16(s), up), _mm_set1_epi8((char)mask));
-}
-
-/* The scale and the minimum of group j; Q4_K and Q5_K store the minima's negative. */
-INLINE void scales_45(const uint8_t *s, int j, uint8_t *to)
-{
-	const __m256 minus = _mm256_set1_ps(-0.0f);
-	__m256 d0 = _mm256_cvtph_ps(load16(s)), d1 = _mm256_cvtph_ps(load16(s + 16));
-	__m256 m0 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 32)), minus);
-	__m256 m1 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 48)), minus);
-	__m128i scale, min;
-
-	compact_scales_45(s, j, &scale, &min);
-	put_products(to, d0, d1, scale);
-	put_products(to + 32, m0, m1, min);
-}
-
-/* d0, d1, m0, m1; minima are stored negative. */
-INLINE void scales_2(const uint8_t *s, int j, uint8_t *to)
-{
-	const __m256 minus = _mm256_set1_ps(-0.0f);
-	__m256 d0 = _mm256_cvtph_ps(load16(s)), d1 = _mm256_cvtph_ps(load16(s + 16));
-	__m256 m0 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 32)), minus);
-	__m256 m1 = _mm256_xor_ps(_mm256_cvtph_ps(load16(s + 48)), minus);
-
-	for (int h = 0; h < 2; h++) {
-		const uint8_t *at = s + 64 + 16 * (2 * j + h);
-
-		put_products(to + 32 * h, d0, d1, compact_bits(at, 0, 15));
-		put_products(to + 64 + 32 * h, m0, m1, compact_bits(at, 4, 15));
-	}
-}
-
-INLINE void scales_6(const uint8_t *s, int j, uint8_t *to)
-{
-	__m256 d0 = _mm256_cvtph_ps(load16(s + 256)), d1 = _mm256_cvtph_ps(load16(s + 272));
-
-	put_products(to, d0, d1, load16(s + 32 * j));
-	put_products(to + 32, d0, d1, load16(s + 32 * j + 16));
-}
-
-INLINE void scales_3(const uint8_t *s, int j, uint8_t *to)
-{
-	__m256 d0 = _mm256_cvtph_ps(load16(s + 192)), d1 = _mm256_cvtph_ps(load16(s + 208));
-
-	for (int at = 2 * j; at < 2 * j + 2; at++, to += 32) {
-		const uint8_t *high = s + 16 * (8 + at % 4);
-		__m128i low = at < 8 ? compact_bits(s + 16 * at, 0, 15) : compact_bits(s + 16 * (at - 8), 4, 15);
-		__m128i top = at < 4 ? bits_up(high, 4, 48) : at < 8 ? bits_up(high, 2, 48)
-		            : at < 12 ? compact_bits(high, 0, 48) : compact_bits(high, 2, 48);
-
-		put_products(to, d0, d1, _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
-	}
-}
-
-INLINE void scales_iq4(const uint8_t *s, int j, uint8_t *to)
-{
-	const uint8_t *high = s + 32 + 16 * (j / 4), *low = s + 64 + 16 * (j / 2);
-	__m128i top = j % 4 == 0 ? bits_up(high, 4, 48) : j % 4 == 1 ? bits_up(high, 2, 48)
-	            : j % 4 == 2 ? compact_bits(high, 0, 48) : compact_bits(high, 2, 48);
-
-	put_products(to, _mm256_cvtph_ps(load16(s)), _mm256_cvtph_ps(load16(s + 16)),
-		_mm_sub_epi8(_mm_or_si128(j % 2 ? compact_bits(low, 4, 15) : compact_bits(low, 0, 15), top), _mm_set1_epi8(32)));
-}
-
-/* 2^(e - 128); below what f16 can hold it is 0, as f16_of_f32() makes it. */
-INLINE void scales_mx(const uint8_t *s, uint8_t *to)
-{
-	for (int i = 0; i < 2; i++) {
-		__m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(s + 8 * i)));
-		__m256i some = _mm256_cmpgt_epi32(e, _mm256_setzero_si256());
-
-		e = _mm256_and_si256(some, _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23));
-		_mm_store_si128((__m128i *)(void *)(to + 16 * i), _mm256_cvtps_ph(_mm256_castsi256_ps(e), 0));
-	}
-}
-
-/* The scales of group j of a piece, to its place in the line of its unit. */
-INLINE void expand_scales(const int32_t type, const uint8_t *piece, int j, uint8_t *to)
-{
-	switch (type) {
-	case SR_Q4_K: case SR_Q5_K: scales_45(piece, j, to); return;
-	case SR_Q6_K:   scales_6(piece, j, to); return;
-	case SR_Q3_K:   scales_3(piece, j, to); return;
-	case SR_IQ4_XS: scales_iq4(piece, j, to); return;
-	case SR_MXFP4:  scales_mx(piece, to); return;
-	case SR_Q2_K:   scales_2(piece, j, to); return;
-	default:        memcpy(to, piece, type == SR_Q5_1 ? 64 : 32);
-	}
-}
-
-INLINE void expand_quants(const int32_t type, const uint8_t *from, uint8_t *to)
-{
-	switch (type) {
-	case SR_Q5_K: case SR_Q5_1: five_bits(from, 0, to); return;
-	case SR_Q6_K:  six_bits(from, to); return;
-	case SR_Q3_K:  three_bits(from, to); return;
-	case SR_Q2_K:  two_bits(from, to); return;
-	case SR_IQ4_XS: case SR_IQ4_NL: look_up(iq4, 128, from, to); return;
-	case SR_MXFP4: look_up(compact_e2m1, 128, from, to); return;
-	default:       five_bits(from, 128 - 16, to);
-	}
 }
 
 INLINE struct lanes_units expand(const int32_t type, int32_t k, const uint8_t *block, int32_t first, int32_t n,
                                  uint8_t *room)
 {
-	const struct layout *l = layout_of(type);
+	const struct compact_layout *l = compact_layout_of(type);
 	const enum lanes_kind kind = lanes_kind(type);
 	const bool in_place = type == SR_Q4_K, few = n <= COMPACT_MOST;
 	const int per = lanes_unit_groups(kind);
@@ -404,7 +214,7 @@ INLINE struct lanes_units expand(const int32_t type, int32_t k, const uint8_t *b
 				compact_iq_expand(type, piece, j, from, scales, quants);
 				continue;
 			}
-			expand_scales(type, piece, j, scales);
+			unpack_scales(type, piece, j, scales);
 			if (!in_place)
 				expand_quants(type, from, quants);
 		}

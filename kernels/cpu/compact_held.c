@@ -1,8 +1,7 @@
 /* compact_held.c - matrices whose scales lie apart, as compact.h and types.h say, for compact.c.  Pure functions,
  * compiled for AVX2.
  */
-#include "compact_impl.h"
-#include "types.h"
+#include "compact_unpack.h"
 
 /* Bytes of a group's quants, and of the scales of a piece. */
 static void layout_of(int32_t type, size_t *scales, size_t *quants)
@@ -30,6 +29,14 @@ static void layout_of(int32_t type, size_t *scales, size_t *quants)
 static size_t quants_from(int32_t type, int32_t k, size_t scales)
 {
 	return ((size_t)(k / types_piece(type)) * scales + 63) & ~(size_t)63;
+}
+
+size_t compact_held_quants(int32_t type, int32_t k)
+{
+	size_t scales, quants;
+
+	layout_of(type, &scales, &quants);
+	return quants_from(type, k, scales);
 }
 
 size_t compact_held_bytes(int32_t type, int32_t k)
@@ -112,24 +119,6 @@ void compact_held_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_CO
 
 /* ---- before products ------------------------------------------------------------------------ */
 
-/* Sixteen nibbles: of outputs 0 .. 7, then of 8 .. 15. */
-INLINE __m128i sixteen(const uint8_t *p)
-{
-	__m128i v = _mm_loadl_epi64((const __m128i *)(const void *)p), fifteen = _mm_set1_epi8(15);
-
-	return _mm_unpacklo_epi64(_mm_and_si128(v, fifteen), _mm_and_si128(_mm_srli_epi16(v, 4), fifteen));
-}
-
-/* d and m = -d z of a piece as a unit's scales. */
-INLINE void scales_u4(const uint8_t *s, uint8_t *to)
-{
-	const __m256 minus = _mm256_set1_ps(-0.0f);
-
-	put(to, load(s));
-	put_products(to + 32, _mm256_xor_ps(_mm256_cvtph_ps(load16(s)), minus),
-		_mm256_xor_ps(_mm256_cvtph_ps(load16(s + 16)), minus), sixteen(s + 32));
-}
-
 static void fetch_next(const uint8_t *from, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += 64)
@@ -210,15 +199,6 @@ static struct lanes_units expand_f8(int32_t type, const uint8_t *block, const ui
 	for (int32_t i = 0; i < n * GROUP; i += 2)
 		two_inputs(from + 16 * (size_t)i, to + 32 * (size_t)i);
 	return (struct lanes_units){ to, to, 0, 0, of_all };
-}
-
-/* Sixteen e4m3 as f16, 2^8 times smaller; 0x7f is 0. */
-INLINE void scales_nvfp4(const uint8_t *s, uint8_t *to)
-{
-	__m128i v = _mm_and_si128(load16(s), _mm_set1_epi8(127));
-
-	v = _mm_andnot_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8(127)), v);
-	put(to, _mm256_slli_epi16(_mm256_cvtepu8_epi16(v), 7));
 }
 
 static struct lanes_units expand_nvfp4(const uint8_t *block, const uint8_t *from, int32_t n, uint8_t *room)

@@ -17,7 +17,44 @@
 
 enum { NIBBLES = 256, PAIRS = 128, BITS = 64 };
 
-extern const int8_t compact_e2m1[16];     /* doubled */
+extern const int8_t compact_iq4[16], compact_e2m1[16]; /* e2m1: doubled */
+
+struct compact_layout {
+	uint8_t  groups;              /* of a piece */
+	uint16_t scales;              /* bytes before the groups */
+	uint16_t group;               /* bytes of a group's quants */
+	int8_t   offset;              /* makes the quants of types_group() unsigned */
+};
+
+INLINE const struct compact_layout *compact_layout_of(int32_t type)
+{
+	static const struct compact_layout q4_k = { 8, 256, NIBBLES, 0 }, q5_k = { 8, 256, NIBBLES + BITS, 0 };
+	static const struct compact_layout q6_k = { 8, 288, NIBBLES + PAIRS, 32 }, q3_k = { 8, 224, PAIRS + BITS, 4 };
+	static const struct compact_layout iq4_xs = { 8, 128, NIBBLES, 0 }, iq4_nl = { 1, 32, NIBBLES, 0 };
+	static const struct compact_layout q5_0 = { 1, 32, NIBBLES + BITS, 16 }, q5_1 = { 1, 64, NIBBLES + BITS, 0 };
+	static const struct compact_layout mxfp4 = { 1, 16, NIBBLES, 0 }, q2_k = { 8, 320, PAIRS, 0 };
+	static const struct compact_layout iq2_xxs = { 8, 32, 128, 0 }, iq2_xs = { 8, 160, 128, 0 };
+	static const struct compact_layout iq2_s = { 8, 160, 144, 0 }, iq3_xxs = { 8, 32, 192, 0 }, iq3_s = { 8, 96, 208, 0 };
+
+	switch (type) {
+	case SR_Q4_K:   return &q4_k;
+	case SR_Q5_K:   return &q5_k;
+	case SR_Q6_K:   return &q6_k;
+	case SR_Q3_K:   return &q3_k;
+	case SR_IQ4_XS: return &iq4_xs;
+	case SR_IQ4_NL: return &iq4_nl;
+	case SR_Q5_0:   return &q5_0;
+	case SR_Q5_1:   return &q5_1;
+	case SR_MXFP4:  return &mxfp4;
+	case SR_Q2_K:   return &q2_k;
+	case SR_IQ2_XXS: return &iq2_xxs;
+	case SR_IQ2_XS: return &iq2_xs;
+	case SR_IQ2_S:  return &iq2_s;
+	case SR_IQ3_XXS: return &iq3_xxs;
+	case SR_IQ3_S:  return &iq3_s;
+	}
+	return NULL;
+}
 
 INLINE __m256i load(const void *p)
 {
@@ -46,10 +83,15 @@ INLINE __m256i moved(__m256i v, const int by, const int mask)
 	return _mm256_and_si256(v, bytes(mask));
 }
 
+INLINE __m256i table16(const int8_t *values)
+{
+	return _mm256_broadcastsi128_si256(load16(values));
+}
+
 /* Nibbles of a table's entries, each with `add` more. */
 INLINE void look_up(const int8_t *values, const int add, const uint8_t *from, uint8_t *to)
 {
-	const __m256i table = _mm256_add_epi8(_mm256_broadcastsi128_si256(load16(values)), bytes(add));
+	const __m256i table = _mm256_add_epi8(table16(values), bytes(add));
 
 	UNROLL
 	for (int i = 0; i < NIBBLES; i += 32) {
@@ -77,6 +119,7 @@ void compact_iq_expand(int32_t type, const uint8_t *piece, int j, const uint8_t 
 
 /* Held types (compact_held.c). */
 size_t compact_held_bytes(int32_t type, int32_t k);
+size_t compact_held_quants(int32_t type, int32_t k); /* where a block's quants begin */
 void   compact_held_pack(int32_t type, int32_t k, const uint8_t *const src[KERN_COLS], uint8_t *dst);
 struct lanes_units compact_held_expand(int32_t type, int32_t k, const uint8_t *block, int32_t first, int32_t n,
                                        const uint16_t *index, uint8_t *room);

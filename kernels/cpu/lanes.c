@@ -32,31 +32,6 @@ static inline void transpose(__m256i v[8])
 
 /* ---- weights, at load ----------------------------------------------------------------------- */
 
-enum lanes_kind lanes_kind(int32_t type)
-{
-	switch (types_base(type)) {
-	case HELD_U4:     return LANES_4M;
-	case HELD_U4_ORDER: return LANES_F16;
-	case HELD_I8:     return LANES_8;
-	case HELD_F8: case HELD_F8_BLOCK: return LANES_BF16;
-	case HELD_NVFP4:  return LANES_8H;
-	}
-	switch (type) {
-	case SR_F32:  return LANES_F32;
-	case SR_F16:  return LANES_F16;
-	case SR_BF16: return LANES_BF16;
-	case SR_Q4_1: case SR_Q4_K: return LANES_4M;
-	case SR_Q4_0: return LANES_4;
-	case SR_Q8_0: case SR_Q5_0: case SR_IQ4_NL: case SR_IQ4_XS: case SR_MXFP4: case SR_IQ2_XXS: case SR_IQ3_XXS:
-	case SR_IQ3_S: return LANES_8;
-	case SR_Q5_1: case SR_Q5_K: return LANES_8M;
-	case SR_Q6_K: case SR_Q3_K: return LANES_8H;
-	case SR_Q2_K: return LANES_8HM;
-	case SR_IQ2_XS: case SR_IQ2_S: return LANES_8HB;
-	}
-	return LANES_NONE;
-}
-
 static size_t units(enum lanes_kind kind, int32_t k)
 {
 	int per = lanes_unit_groups(kind);

@@ -9,80 +9,12 @@
  *	4 bits       15 * 127 * 2 * 8 steps = 30480: a group's eight steps fit i16
  *	up to 63     63 * 127 * 2 * 2 steps = 32004: two steps fit
  *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one step fits
+ *	|w| <= low   w + low as u8, up to 16 31 * 127 * 2 * 4 = 31496: four steps fit; up to 62 one
  */
-#include "avx2.h"
-#include "kernels/cpu/compact.h"
-#include "kernels/cpu/lanes.h"
-
-struct matmul_tile {
-	const uint8_t *w;             /* the column block */
-	size_t w_bytes;               /* of one */
-	struct lanes_units units;     /* of it, if its weights are quantized; of_all: of any */
-	const uint8_t *x;             /* the activation tile */
-	int32_t first;                /* row of it that is the tile's first */
-	int32_t k, cols;              /* cols: real columns of this block */
-	bool fetch;                   /* prefetch what follows in memory */
-	bool more;                    /* y has the sums over the inputs before these */
-	const float *bias;            /* of this block, or NULL */
-	float *y;                     /* row `first`, first column of the block */
-	size_t ld;
-};
-
-/* What the first tile prefetches of the weights, in bytes ahead.  The machine's own prefetcher begins anew
- * at each 4 KiB. */
-#define AHEAD 1024
-#define AHEAD_4 2048               /* of four-bit quants */
-
-INLINE void fetch_ahead(const uint8_t *w, const size_t ahead, const size_t bytes)
-{
-	UNROLL
-	for (size_t i = 0; i < bytes; i += 64)
-		_mm_prefetch((const char *)w + ahead + i, _MM_HINT_T0);
-}
-
-static inline __m256 sums_before(const struct matmul_tile *t, int r, int half)
-{
-	return t->more ? get256(t->y + (size_t)r * t->ld, 8 * half, t->cols) : _mm256_setzero_ps();
-}
-
-/* Where the sums of a tile begin. */
-INLINE __m256 begin(const struct matmul_tile *t, int r, int half)
-{
-	return t->units.of_all ? _mm256_setzero_ps() : sums_before(t, r, half);
-}
-
-/* Columns 8 half .. of one row. */
-static inline void store(const struct matmul_tile *t, int r, int half, __m256 v)
-{
-	if (t->units.of_all)
-		v = _mm256_fmadd_ps(v, _mm256_loadu_ps(t->units.of_all + 8 * half), sums_before(t, r, half));
-	if (t->bias)
-		v = _mm256_add_ps(v, get256(t->bias, 8 * half, t->cols));
-	put256(t->y + (size_t)r * t->ld, 8 * half, t->cols, v);
-}
+#include "avx2_tile.h"
+#include "kernels/cpu/compact_unpack.h"
 
 /* ---- quantized weights, int8 activations ---------------------------------------------------- */
-
-INLINE __m256i four(const struct lanes_group *x, int r, int j)
-{
-	int32_t v;
-
-	memcpy(&v, &x->q[r][4 * j], 4);
-	return _mm256_set1_epi32(v);
-}
-
-/* Compilers may add integers in any order.  Freed to do so, they add up the products of a group as a tree,
- * which takes more than sixteen registers. */
-INLINE __m256i in_order(__m256i sum)
-{
-	__asm__("" : "+x"(sum));
-	return sum;
-}
-
-INLINE __m256 scales(const uint8_t *unit, int i, int half)
-{
-	return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)(unit + 32 * i + 16 * half)));
-}
 
 /* Sums of words, two a lane, of a group of four-bit quants.  Both halves at a time: an activation is loaded for
  * both, and eight sums of four rows leave room for what they need. */
@@ -131,6 +63,31 @@ INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	}
 }
 
+/* The same of eight-bit quants that are at most `low` from their offset of 128; sums are left with an offset of `low`. */
+INLINE void sum_low(const int rows, const int low, __m256i *sum, const uint8_t *quants, const struct lanes_group *x,
+                    int first, const int from, const int lines)
+{
+	const int fit = low <= 16 ? 4 : 1;
+	__m256i words[AVX2_ROWS];
+
+	UNROLL
+	for (int r = 0; r < rows; r++)
+		sum[r] = _mm256_setzero_si256();
+	UNROLL
+	for (int j = from; j < from + lines; j++) {
+		__m256i w = _mm256_sub_epi8(load256(quants + 64 * j), _mm256_set1_epi8((char)(128 - low)));
+
+		UNROLL
+		for (int r = 0; r < rows; r++) {
+			__m256i v = _mm256_maddubs_epi16(w, four(x, first + r, j));
+
+			words[r] = j % fit ? in_order(_mm256_add_epi16(words[r], v)) : v;
+			if (j % fit == fit - 1)
+				sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(words[r], _mm256_set1_epi16(1))));
+		}
+	}
+}
+
 /* Integer sums of lines j .. j + lines of eight-bit quants, without their offset of 128. */
 INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first,
                  const int from, const int lines)
@@ -152,45 +109,39 @@ INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const stru
 	}
 }
 
-/* acc += scale of weights * scale of activations * sum, as in every table */
-INLINE void scale_add(const int rows, __m256 *acc, const __m256i *sum, __m256 d, const struct lanes_group *x,
-                      int first)
+/* What takes the quants' offset from a sum; low: of sum_low(), or 0. */
+INLINE __m256i offset(const enum lanes_kind kind, const int low, int32_t minus_sum)
 {
+	return _mm256_set1_epi32(minus_sum * (low ? low : 1 << lanes_offset_bits(kind)));
+}
+
+/* The sums of half a group, or of all of it, without offsets. */
+INLINE void sum_group(const int rows, const enum lanes_kind kind, const int low, __m256i *sum, const uint8_t *quants,
+                      const struct lanes_group *x, int first, const int from, const int lines)
+{
+	if (low)
+		sum_low(rows, low, sum, quants, x, first, from, lines);
+	else if (kind == LANES_8 || kind == LANES_8HB)
+		sum8(rows, sum, quants, x, first, from, lines);
+	else
+		sum6(rows, sum, quants, x, first, from, lines);
 	UNROLL
 	for (int r = 0; r < rows; r++)
-		acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]),
-		                         _mm256_mul_ps(d, _mm256_set1_ps(x->scale[first + r])), acc[r]);
+		if (low || kind == LANES_8H)
+			sum[r] = _mm256_add_epi32(sum[r], offset(kind, low, lines == 8 ? x->minus_sum[first + r]
+				: from ? x->minus_sum[first + r] - x->minus_first[first + r] : x->minus_first[first + r]));
 }
 
-INLINE __m256i offset(const enum lanes_kind kind, int32_t minus_sum)
-{
-	return _mm256_set1_epi32(minus_sum * (1 << lanes_offset_bits(kind)));
-}
-
-INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t *unit, const uint8_t *quants,
-                      const int in_unit, const int half, const struct lanes_group *x, int first, __m256 *acc)
+INLINE void add_group(const int rows, const enum lanes_kind kind, const int low, const uint8_t *unit,
+                      const uint8_t *quants, const int in_unit, const int half, const struct lanes_group *x, int first, __m256 *acc)
 {
 	const bool halves = lanes_halves(kind);
 	__m256i sum[AVX2_ROWS];
 
-	if (kind == LANES_8 || kind == LANES_8HB)
-		sum8(rows, sum, quants, x, first, 0, halves ? 4 : 8);
-	else
-		sum6(rows, sum, quants, x, first, 0, halves ? 4 : 8);
-	UNROLL
-	for (int r = 0; r < rows; r++)
-		if (kind == LANES_8H)
-			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_first[first + r]));
+	sum_group(rows, kind, low, sum, quants, x, first, 0, halves ? 4 : 8);
 	scale_add(rows, acc, sum, scales(unit, in_unit, half), x, first);
 	if (halves) {
-		if (kind == LANES_8HB)
-			sum8(rows, sum, quants, x, first, 4, 4);
-		else
-			sum6(rows, sum, quants, x, first, 4, 4);
-		UNROLL
-		for (int r = 0; kind == LANES_8H && r < rows; r++)
-			sum[r] = _mm256_add_epi32(sum[r], offset(kind, x->minus_sum[first + r] -
-			                                               x->minus_first[first + r]));
+		sum_group(rows, kind, low, sum, quants, x, first, 4, 4);
 		scale_add(rows, acc, sum, scales(unit, 1, half), x, first);
 	}
 	if (kind == LANES_8HM) {
@@ -214,7 +165,7 @@ INLINE void add_group(const int rows, const enum lanes_kind kind, const uint8_t 
 	}
 }
 
-INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct matmul_tile *t)
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const int low, const struct matmul_tile *t)
 {
 	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves at a time */
 
@@ -236,7 +187,7 @@ INLINE void quant_tile(const int rows, const enum lanes_kind kind, const struct 
 			for (int i = 0; i < per; i++)
 				UNROLL
 				for (int h = 0; h < wide; h++)
-					add_group(rows, kind, s, q + (size_t)i * lanes_quants(kind) + 32 * (half + h), i,
+					add_group(rows, kind, low, s, q + (size_t)i * lanes_quants(kind) + 32 * (half + h), i,
 						half + h, x + i, t->first, acc[h]);
 			s += t->units.scales_step;
 			q += t->units.quants_step;
@@ -346,6 +297,34 @@ INLINE void tile4(const int rows, const enum lanes_kind kind, const bool held, c
 		store(t, i / 2, i % 2, acc[i]);
 }
 
+/* Few rows by a block of HELD_U4: the scales of a piece are made once. */
+INLINE void u4_tile(const int rows, const struct matmul_tile *t)
+{
+	const int32_t per = types_piece(t->type) / GROUP, groups = t->k / GROUP;
+	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+	const uint8_t *q = t->w + compact_held_quants(t->type, t->k);
+	_Alignas(64) uint8_t s[LANES_SCALES] = { 0 };
+	__m256 sums[2 * AVX2_ROWS], *acc = sums;
+
+	if (rows > 2)
+		__asm__("" : "+r"(acc) : : "memory");
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		acc[i] = begin(t, i / 2, i % 2);
+	for (int32_t g = 0; g < groups; g++, x++, q += NIBBLES) {
+		if (t->fetch)
+			fetch_ahead(q, AHEAD_4, NIBBLES);
+		if (g % per == 0)
+			scales_u4(t->w + (size_t)(g / per) * 40, s);
+		add_group4(rows, LANES_4M, false, s, 0, q, x, t->first, acc);
+		if (rows > 2)
+			__asm__("" : "+r"(acc) : : "memory");
+	}
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		store(t, i / 2, i % 2, acc[i]);
+}
+
 /* ---- float weights -------------------------------------------------------------------------- */
 
 /* Two inputs of eight outputs as f32. */
@@ -436,21 +415,25 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 
 /* ---- the table's verb ----------------------------------------------------------------------- */
 
-typedef void tile_fn(int32_t rows, const struct matmul_tile *t);
-
-#define TILE(name, f, ...)                                                           \
-	static __attribute__((noinline)) void name(int32_t rows, const struct matmul_tile *t) \
-	{                                                                             \
-		FOR_ROWS(rows, f, __VA_ARGS__, t)                                     \
-	}
 TILE(tile_4m, tile4, LANES_4M, false)
 TILE(tile_4, tile4, LANES_4, false)
 TILE(tile_q4k, tile4, LANES_4M, true)
-TILE(tile_8, quant_tile, LANES_8)
-TILE(tile_8m, quant_tile, LANES_8M)
-TILE(tile_8h, quant_tile, LANES_8H)
-TILE(tile_8hm, quant_tile, LANES_8HM)
-TILE(tile_8hb, quant_tile, LANES_8HB)
+TILE(tile_8, quant_tile, LANES_8, 0)
+TILE(tile_8m, quant_tile, LANES_8M, 0)
+TILE(tile_8h, quant_tile, LANES_8H, 0)
+TILE(tile_8hm, quant_tile, LANES_8HM, 0)
+TILE(tile_8hb, quant_tile, LANES_8HB, 0)
+TILE(tile_q5_0, quant_tile, LANES_8, 16)
+TILE(tile_mxfp4, quant_tile, LANES_8, 12)
+TILE(tile_iq3_s, quant_tile, LANES_8, 15)
+TILE(tile_iq3_xxs, quant_tile, LANES_8, 62)
+TILE(tile_iq2_xxs, quant_tile, LANES_8, 43)
+TILE(tile_iq2, quant_tile, LANES_8HB, 43)
+
+static __attribute__((noinline)) void tile_u4(int32_t rows, const struct matmul_tile *t)
+{
+	FOR_ROWS(rows, u4_tile, t)
+}
 
 TILE(tile_f32, f32_tile, LANES_F32)
 TILE(tile_f16, f32_tile, LANES_F16)
@@ -471,14 +454,27 @@ static pair_fn *const pairs[LANES_8HB + 1] = {
 	[LANES_F32] = pair_f32, [LANES_F16] = pair_f16, [LANES_BF16] = pair_bf16,
 };
 
-static tile_fn *const tiles[] = {
+static avx2_tile_fn *const tiles[] = {
 	[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
 	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
 	[LANES_8HM] = tile_8hm, [LANES_8HB] = tile_8hb,
 };
 
+static avx2_tile_fn *tile_of(int32_t type)
+{
+	switch (type) {
+	case SR_Q5_0:    return tile_q5_0;
+	case SR_MXFP4:   return tile_mxfp4;
+	case SR_IQ3_S:   return tile_iq3_s;
+	case SR_IQ3_XXS: return tile_iq3_xxs;
+	case SR_IQ2_XXS: return tile_iq2_xxs;
+	case SR_IQ2_XS: case SR_IQ2_S: return tile_iq2;
+	}
+	return tiles[lanes_kind(type)];
+}
+
 /* All rows by the inputs of t, which begin at group `first`.  The first tile prefetches. */
-static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *x, int32_t first, float *y)
+static void all_rows(avx2_tile_fn *f, struct matmul_tile *t, const struct kern_rows *x, int32_t first, float *y)
 {
 	for (int32_t r = 0; r < x->rows; r += AVX2_ROWS) {
 		t->x = x->data + (size_t)(r / KERN_TILE) * x->tile_bytes + (size_t)first * lanes_group_bytes(x->form);
@@ -491,7 +487,7 @@ static void all_rows(tile_fn *f, struct matmul_tile *t, const struct kern_rows *
 
 /* A block that is held compactly: some groups at a time become units, and sums stay in y in between.  Few
  * rows take few groups, so that units are multiplied while the next are on their way from memory. */
-static void by_pieces(int32_t type, tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y)
+static void by_pieces(int32_t type, avx2_tile_fn *f, const struct matmul_tile *t, const struct kern_rows *x, float *y)
 {
 	_Alignas(64) uint8_t room[COMPACT_BYTES];
 	const int32_t groups = t->k / GROUP;
@@ -513,10 +509,11 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
                  const struct kern_rows *x, const float *bias, float *y, size_t ld, const uint8_t *next)
 {
 	const enum lanes_kind kind = lanes_kind(type);
-	tile_fn *f = tiles[kind];
+	avx2_tile_fn *f = tile_of(type);
 	size_t block = lanes_block_bytes(type, k);
+	avx2_tile_fn *few = avx2_few(type, x->rows);
 	pair_fn *pair = x->rows == 1 && !compact_groups(type) ? pairs[kind] : NULL;
-	struct matmul_tile t = { .w_bytes = block, .k = k, .ld = ld };
+	struct matmul_tile t = { .w_bytes = block, .type = type, .k = k, .ld = ld };
 
 	(void)next;
 	for (int32_t b = 0; b < n_blocks; b++) {
@@ -534,7 +531,14 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 			t.units = (struct lanes_units){ t.w, t.w + (size_t)k / 256 * COMPACT_SCALES_4K,
 			                                COMPACT_SCALES_4K, 8 * 256, NULL };
 			all_rows(tile_q4k, &t, x, 0, y + 16 * b);
+		} else if (types_base(type) == HELD_U4 && x->rows <= AVX2_ROWS) {
+			t.fetch = true;
+			all_rows(tile_u4, &t, x, 0, y + 16 * b);
+		} else if (few) {
+			t.fetch = true;
+			all_rows(few, &t, x, 0, y + 16 * b);
 		} else if (compact_groups(type)) {
+			t.fetch = types_base(type) == HELD_I8; /* its units lie in the block */
 			by_pieces(type, f, &t, x, y + 16 * b);
 		} else {
 			t.fetch = true;
