@@ -4,7 +4,8 @@
     make bench [ROWS=decode16,http] [PAIRS=7] [BENCH_ARGS=--even-if-noisy]
 
     ROWS              words, parted by commas: rows whose name has one of them in it, letters and digits
-                      (1b, prefill, decode1q41, decode16, awq, http, http16, foreign, start); default: all
+                      (1b, prefill, decode1q41, decode16, awq, http, http16, foreign, start); default: all but
+                      those of types, every type of GGUF in 4 layers of the shape of 1b
     PEER_LLAMA_BIN    folder of llama.cpp's programs: llama-bench, -batched-bench, -quantize, -server
     PEER_LLAMA_LIB    its libraries, if they lie elsewhere
     PEER_VLLM         vLLM's command, with PEER_VLLM_MODEL, a directory of the same model
@@ -26,6 +27,7 @@ others took more than 7 % of a core, or ours beside ours differed by more than 5
 line of BUILD/bench/cpu.jsonl, with ROWS of cpu-ROWS.jsonl."""
 import argparse, json, os, platform, re, signal, statistics, subprocess, sys, tempfile, time
 
+import shapes
 from bench_peers import (CORES, HERE, LLAMA, MODEL, THREADS, VLLM, VLLM_MODEL, Failed, Load, Ours,
                          Servers, alive, copy_of_model, dd, forget, free_port, llama_batched, llama_bench,
                          llama_server, model_of,
@@ -175,6 +177,8 @@ SHAPED = {   # random weights in the shape of Llama 3.2 and of Qwen 3 MoE (shape
     "e32-mxfp4": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},   # experts: 4 of 32
     "e64-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},    # 8 of 64
 }
+EVERY_TYPE = {f"types-1b4-{t.lower()}": {"decode-1": (1.15, 1.4), "prefill-512": (1.3, 1.8), "decode-16": (2.0, 3.0)}
+              for t in shapes.TYPES if t not in ("MXFP4", "NVFP4")}   # those are of experts; of directories
 FOREIGN_ROWS = {   # beside one busy process, at most so many times as slow
     "q4_1": {"decode-1": (3.0, 2.2)},
     "1b-q4_k": {"decode-1": (1.5, None), "prefill-512": (2.2, None)},
@@ -333,7 +337,7 @@ def parts():
     """(what to call, its rows)"""
     def some(rows):
         return [(w, r) for w, r in rows if wanted(r)]
-    for kind, bounds in {**SHAPED, **BOUNDS}.items():
+    for kind, bounds in {**(EVERY_TYPE if "types" in ARGS.rows else {}), **SHAPED, **BOUNDS}.items():
         rows = some([(w, Row(f"{w}-{kind}", "tok/s", *b)) for w, b in bounds.items()])
         yield lambda k=kind, r=rows: bench_type(k, r), [r for _, r in rows]
     awq = some([(w, Row(f"awq-{w}", "tok/s", *b)) for w, b in AWQ.items()])

@@ -168,11 +168,12 @@ def llama_batched(model, seqs):
 def model_of(build, kind):
     """The default model in another type, made once: for GGUF's by the peer, for AWQ by us.  "1B-Q4_K" is a
     file of shapes.py."""
+    kind = kind.removeprefix("TYPES-")
     path = os.path.join(build, "bench", "model.AWQ" if kind == "AWQ" else f"model.{kind}.gguf")
     if kind == "Q4_1":
         return MODEL
     shape = kind.split("-")[0].lower()
-    if shape in ("1b", "3b", "e32", "e64"):
+    if shape in ("1b", "1b4", "3b", "e32", "e64"):
         import shapes                      # which needs MODEL
         if not os.path.exists(path):
             shapes.write(shape, kind[len(shape) + 1:], path)

@@ -3,10 +3,10 @@
 
     shapes.py SHAPE TYPE FILE [SEED]
 
-    SHAPE   1b or 3b: of Llama 3.2; e32 or e64: of Qwen 3 MoE, 6.6 billion weights of which 1.1 compute a token,
-            with 4 of 32 or 8 of 64 experts
-    TYPE    Q4_0, Q4_K, Q8_0, BF16 or MXFP4: of the matrices; the embedding, which is also the head, is Q8_0 beside
-            Q4_0 and MXFP4, Q6_K beside Q4_K.  MXFP4 is of experts alone, others are Q8_0
+    SHAPE   1b or 3b: of Llama 3.2; 1b4: 4 of the 16 layers of 1b; e32 or e64: of Qwen 3 MoE, 6.6 billion weights of
+            which 1.1 compute a token, with 4 of 32 or 8 of 64 experts
+    TYPE    of the matrices, one of TYPES below; the embedding, which is also the head, is Q8_0 beside Q4_0, MXFP4 and
+            NVFP4, Q6_K beside Q4_K, else of the same type.  MXFP4 is of the feed-forward alone, others are Q8_0
 
 The vocabulary is the default model's.  Weights have a standard deviation of about 0.02 and a mean near 0, so
 that numbers stay as large as in a trained model.  A file of the same seed has the same bytes."""
@@ -16,6 +16,7 @@ from bench_peers import MODEL
 
 SHAPES = {   # layers, d_model, heads, KV heads, head_dim, d_ff (of an expert)
     "1b": (16, 2048, 32, 8, 64, 8192),
+    "1b4": (4, 2048, 32, 8, 64, 8192),
     "3b": (28, 3072, 24, 8, 128, 8192),
     "e32": (16, 2048, 32, 4, 64, 2048),
     "e64": (16, 2048, 32, 4, 64, 1024),
@@ -23,17 +24,36 @@ SHAPES = {   # layers, d_model, heads, KV heads, head_dim, d_ff (of an expert)
 EXPERTS = {"e32": (32, 4), "e64": (64, 8)}   # of a layer; of a token
 ALIGN = 32
 CHUNK = 1 << 14                  # blocks written at once
-# GGUF's number; weights and bytes of a block; the high bytes of its f16 scales, by their place
+# GGUF's number; weights and bytes of a block; the high bytes of its f16 scales, by their place.  A high byte says the
+# exponent and two bits, so a scale is up to 1.25 times what stands here.  Minima take away the mean of the quants.
 F32, TYPES = 0, {
-    "Q4_0": (2, 32, 18, {1: 0x1c}),              # d = 2^-8 .. 2^-7
-    "Q8_0": (8, 32, 34, {1: 0x0c}),              # d = 2^-12 .. 2^-11
-    "Q4_K": (12, 256, 144, {1: 0x08, 3: 0x13}),  # d = 2^-13 .., and 7.5 times as much for minima
+    "F16": (1, 1, 2, {}),
+    "Q4_0": (2, 32, 18, {1: 0x1c}),              # d = 2^-8
+    "Q4_1": (3, 32, 20, {1: 0x1c, 3: 0xa8}),     # d = 2^-8, m = -2^-5
+    "Q5_0": (6, 32, 22, {1: 0x18}),              # d = 2^-9
+    "Q5_1": (7, 32, 24, {1: 0x18, 3: 0xa8}),     # d = 2^-9, m = -2^-5
+    "Q8_0": (8, 32, 34, {1: 0x0c}),              # d = 2^-12
+    "Q2_K": (10, 256, 84, {81: 0x18, 83: 0x1a}), # d = 2^-9, and 1.5 times as much for minima
+    "Q3_K": (11, 256, 110, {109: 0x10}),         # d = 2^-11
+    "Q4_K": (12, 256, 144, {1: 0x08, 3: 0x13}),  # d = 2^-13, and 7.5 times as much for minima
+    "Q5_K": (13, 256, 176, {1: 0x04, 3: 0x14}),  # d = 2^-14, and 16 times as much for minima
     "Q6_K": (14, 256, 210, {209: 0x00}),         # d < 2^-16
+    "IQ2_XXS": (16, 256, 66, {1: 0x0d}),         # d = 1.25 * 2^-12; entries of the list are 8, 25, 43
+    "IQ2_XS": (17, 256, 74, {1: 0x0d}),
+    "IQ3_XXS": (18, 256, 98, {1: 0x09}),         # d = 1.25 * 2^-13; entries are 4 .. 62
+    "IQ4_NL": (20, 32, 18, {1: 0x0c}),           # d = 2^-12
+    "IQ3_S": (21, 256, 110, {1: 0x08}),          # d = 2^-13; entries are 1 .. 15
+    "IQ2_S": (22, 256, 82, {1: 0x0d}),
+    "IQ4_XS": (23, 256, 136, {1: 0x01}),         # d = 2^-16
     "BF16": (30, 1, 2, {}),
     "MXFP4": (39, 32, 17, {0: 120}),             # 2^-7 times 0 .. 6
+    "NVFP4": (40, 64, 36, dict.fromkeys(range(4), 3)),   # e4m3: 3 * 2^-9, times 0 .. 6
 }
-HEAD = {"Q4_0": "Q8_0", "Q4_K": "Q6_K", "MXFP4": "Q8_0"}
-SIGNED = bytes(b & 0x80 | 0x3c for b in range(256))    # bf16: high bytes of +- 2^-7 .. 2^-5
+HEAD = {"Q4_0": "Q8_0", "Q4_K": "Q6_K", "MXFP4": "Q8_0", "NVFP4": "Q8_0"}
+SIGNED = {   # the high bytes of +- 2^-7 .. 2^-5
+    "BF16": bytes(b & 0x80 | 0x3c for b in range(256)),
+    "F16": bytes(b & 0x87 | 0x20 for b in range(256)),
+}
 
 
 def text(s):
@@ -124,8 +144,8 @@ def weights(rng, kind, k, n):
         piece = bytearray(rng.randbytes(blocks * size))
         for at, byte in high.items():
             piece[at::size] = bytes([byte]) * blocks
-        if kind == "BF16":
-            piece[1::2] = piece[1::2].translate(SIGNED)
+        if kind in SIGNED:
+            piece[1::2] = piece[1::2].translate(SIGNED[kind])
         yield piece
         left -= blocks
 
