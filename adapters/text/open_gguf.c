@@ -90,14 +90,14 @@ static int read_tokens(struct sr_text *t, const struct gguf *g, char *err, size_
 	return rc;
 }
 
-/* Phi-3's control tokens take the white space behind them, but for those that are no part of a chat.  A
- * GGUF file does not say so; tokenizer.json does. */
+/* Phi-3's added tokens take the white space behind them, among them </s>, which is no control token; three do
+ * not.  A GGUF file does not say so; tokenizer.json does. */
 static bool takes_space(const struct added_token *a, const struct gguf *g)
 {
 	static const char *const others[] = { "<unk>", "<s>", "<|endoftext|>" };
 	struct gguf_string arch;
 
-	if (!a->special || gguf_str(g, "general.architecture", &arch) || arch.n != 4 || memcmp(arch.s, "phi3", 4))
+	if (gguf_str(g, "general.architecture", &arch) || arch.n != 4 || memcmp(arch.s, "phi3", 4))
 		return false;
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
 		if (strlen(others[i]) == a->n && !memcmp(a->s, others[i], a->n))

@@ -44,6 +44,7 @@ struct token { char s[16]; float score; };
 
 static struct token tokens[WORDS + 32];
 static int n_tokens;
+static uint32_t end_type = 3;      /* of </s>: a control token */
 
 static void define(const char *const *words, bool tie)
 {
@@ -140,7 +141,7 @@ static int open_file(const struct file *f, struct sr_text **t, char *err, size_t
 	put_u32(&w, GGUF_I32);
 	put_u64(&w, (uint64_t)n_tokens);
 	for (int i = 0; i < n_tokens; i++)
-		put_u32(&w, i == UNK ? 2 : i < BYTES ? 3 : i < WORDS ? 6 : 1);
+		put_u32(&w, i == UNK ? 2 : i == EOS ? end_type : i < BYTES ? 3 : i < WORDS ? 6 : 1);
 	if (n_scores >= 0) {
 		put_key(&w, "tokenizer.ggml.scores", GGUF_ARRAY);
 		put_u32(&w, GGUF_F32);
@@ -419,7 +420,7 @@ static void decoding(void **state)
 	sr_text_close(t);
 }
 
-/* Phi-3's control tokens take the white space behind them. */
+/* Phi-3's added tokens take the white space behind them.  Its </s> is one, but no control token. */
 static void phi3(void **state)
 {
 	static const char *const words[] = { MARK, "a", MARK "a", NULL };
@@ -434,6 +435,12 @@ static void phi3(void **state)
 	assert_int_equal(sr_text_encode(t, "<s> a", 5, SR_TEXT_SPECIAL_PARSE, ids, 16, 0), 2);
 	assert_int_equal(ids[1], find(MARK "a", 4));
 	sr_text_close(t);
+	end_type = 4;
+	t = opened(&(struct file){ "llama", "phi3", 0, 0, -1, -1, NULL });
+	assert_int_equal(sr_text_encode(t, "</s> \n a", 8, 0, ids, 16, 0), 2);
+	assert_int_equal(ids[1], find("a", 1));
+	sr_text_close(t);
+	end_type = 3;
 }
 
 static void refusals(void **state)
