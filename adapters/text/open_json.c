@@ -609,11 +609,27 @@ int32_t json_id(const json_t *v, int32_t n)
 	return id >= 0 && id < n ? (int32_t)id : -1;
 }
 
+/* A model may have more rows than there are tokens, so that their number is round.  The tables of a guide are
+ * as long: beyond IDS_ANY there may be twice as many rows as tokens. */
+static int read_rows(const struct json_reader *j, const char *file, const json_t *root)
+{
+	const json_int_t rows = json_integer_value(json_object_get(root, "vocab_size")), n = j->t->info.vocab;
+	char what[160];
+
+	if (rows > IDS_ANY && rows > 2 * n) {
+		snprintf(what, sizeof(what), "vocab_size is %" JSON_INTEGER_FORMAT ", but tokenizer.json has %"
+		         JSON_INTEGER_FORMAT " ids; twice as many are possible", rows, n);
+		return reject_file(j, -EINVAL, file, what, NULL);
+	}
+	if (rows > n)
+		j->t->info.vocab = (int32_t)rows;
+	return 0;
+}
+
 /* Read eos_token_id of config.json or generation_config.json: a number or a list. */
 static int read_stops(const struct json_reader *j, const char *file)
 {
 	struct sr_text *t = j->t;
-	json_int_t vocab;
 	json_t *root, *eos, *id;
 	size_t i;
 	int rc = load_file(j, file, 0, &root);
@@ -624,11 +640,9 @@ static int read_stops(const struct json_reader *j, const char *file)
 	text_add_stop(t, json_id(eos, t->info.vocab));
 	json_array_foreach(eos, i, id)
 		text_add_stop(t, json_id(id, t->info.vocab));
-	vocab = json_integer_value(json_object_get(root, "vocab_size"));
-	if (vocab > t->info.vocab && vocab < 1 << 24)   /* padded: rows that no token uses */
-		t->info.vocab = (int32_t)vocab;
+	rc = read_rows(j, file, root);
 	json_decref(root);
-	return 0;
+	return rc;
 }
 
 int open_json(struct sr_text *t, const char *dir, char *err, size_t errlen)

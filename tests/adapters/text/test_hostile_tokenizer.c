@@ -295,6 +295,30 @@ static void wide_numbers(void **state)
 	json_decref(j);
 }
 
+/* A few tokens in tokenizer.json, and as many rows as config.json says. */
+static void rows(void **state)
+{
+	static const json_int_t most = 1 << 18, many[] = { (1 << 18) + 1, (1 << 24) - 1, 1 << 24, (json_int_t)1 << 62 };
+	json_t *j = tokenizer(2), *config = json_pack("{s:I}", "vocab_size", most);
+	struct sr_text *t;
+
+	(void)state;
+	put("tokenizer.json", j);
+	put("config.json", config);
+	assert_int_equal(sr_text_open(&t, dir, err, sizeof(err)), 0);
+	assert_int_equal(sr_text_info(t)->vocab, most);
+	sr_text_close(t);
+	for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++) {
+		json_object_set_new(config, "vocab_size", json_integer(many[i]));
+		put("config.json", config);
+		assert_int_equal(sr_text_open(&t, dir, err, sizeof(err)), -EINVAL);
+		assert_non_null(strstr(err, "config.json: vocab_size is "));
+		assert_non_null(strstr(err, "tokenizer.json has 302 ids"));
+	}
+	json_decref(config);
+	json_decref(j);
+}
+
 static int set_up(void **state)
 {
 	static const char some[] = "aaaa aab  ba\t12345 \u00e9\u6771<s>\n";
@@ -318,7 +342,7 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tokenizer_files), cmocka_unit_test(pooling_files), cmocka_unit_test(wide_numbers),
+		cmocka_unit_test(tokenizer_files), cmocka_unit_test(pooling_files), cmocka_unit_test(wide_numbers), cmocka_unit_test(rows),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
