@@ -236,7 +236,6 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 	static const char *const stops[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
 	bool add_bos = t->pre.add_bos, add_eos = t->unigram.on;
 	int32_t id;
-	int rc;
 
 	if (read_id(t, g, "tokenizer.ggml.bos_token_id", &t->info.bos, err, errlen) ||
 	    read_id(t, g, "tokenizer.ggml.eos_token_id", &t->info.eos, err, errlen))
@@ -250,13 +249,9 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 		text_add_stop(t, id);
 	}
 	add_turn_ends(t);
-	rc = gguf_bool(g, "tokenizer.ggml.add_bos_token", &add_bos);
-	if (rc != -EINVAL)
-		rc = gguf_bool(g, "tokenizer.ggml.add_eos_token", &add_eos);
-	if (rc == -EINVAL) {
-		snprintf(err, errlen, "tokenizer.ggml.add_bos_token and add_eos_token must be bools");
+	if (read_flag(g, "tokenizer.ggml.add_bos_token", &add_bos, err, errlen) ||
+	    read_flag(g, "tokenizer.ggml.add_eos_token", &add_eos, err, errlen))
 		return -EINVAL;
-	}
 	t->info.add_bos = add_bos && t->info.bos >= 0;
 	if (t->info.add_bos)
 		t->prefix[t->n_prefix++] = t->info.bos;
@@ -272,7 +267,9 @@ static int read_byte_level(struct sr_text *t, const struct gguf *g, char *err, s
 	bool space = false;
 	int rc;
 
-	if (gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space) == 0 && space) {
+	if (read_flag(g, "tokenizer.ggml.add_space_prefix", &space, err, errlen))
+		return -EINVAL;
+	if (space) {
 		snprintf(err, errlen, "tokenizer.ggml.add_space_prefix is not supported with byte-level BPE");
 		return -ENOTSUP;
 	}
@@ -293,10 +290,8 @@ static int read_characters(struct sr_text *t, const struct gguf *g, bool llama, 
 {
 	bool space = llama;
 
-	if (gguf_bool(g, "tokenizer.ggml.add_space_prefix", &space) == -EINVAL) {
-		snprintf(err, errlen, "tokenizer.ggml.add_space_prefix: must be a bool");
+	if (read_flag(g, "tokenizer.ggml.add_space_prefix", &space, err, errlen))
 		return -EINVAL;
-	}
 	t->vocab.characters = true;
 	t->lead = space ? LEAD_ALWAYS : LEAD_NONE;
 	t->strip = space;
@@ -364,7 +359,7 @@ static int read_kind(struct sr_text *t, const struct gguf *g, enum gguf_kind *ki
 	struct gguf_string model;
 
 	if (gguf_str(g, "tokenizer.ggml.model", &model)) {
-		snprintf(err, errlen, "tokenizer.ggml.model: missing");
+		snprintf(err, errlen, "tokenizer.ggml.model: missing, or no string");
 		return -EINVAL;
 	}
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
@@ -447,19 +442,26 @@ static int read_unigram_scores(struct sr_text *t, const struct gguf *g, char *er
 	return rc ? rc : text_seal_unigram(t, err, errlen);
 }
 
-static int read_template(struct chat_template *c, const struct gguf *g, const char *key)
+static int read_template(struct chat_template *c, const struct gguf *g, const char *key, char *err,
+                         size_t errlen)
 {
 	struct gguf_string s;
+	int rc = gguf_str(g, key, &s);
 
-	if (gguf_str(g, key, &s))
-		return 0;
+	if (rc) {
+		snprintf(err, errlen, "%s: must be a string", key);
+		return rc == -ENOENT ? 0 : rc;
+	}
 	c->source = strndup(s.s, s.n);
+	if (!c->source)
+		snprintf(err, errlen, "no memory");
 	return c->source ? 0 : -ENOMEM;
 }
 
 static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
 {
 	enum gguf_kind kind = KIND_MERGES;
+	char why[200];
 	int rc = read_kind(t, g, &kind, err, errlen);
 
 	if (!rc)
@@ -468,19 +470,18 @@ static int read_all(struct sr_text *t, const struct gguf *g, char *err, size_t e
 		rc = read_unigram_scores(t, g, err, errlen);
 	else if (!rc && kind != KIND_WORDS)
 		rc = kind == KIND_SCORED ? read_scores(t, g, err, errlen) : read_merges(t, g, err, errlen);
-	if (!rc && t->vocab.characters && kind != KIND_UNIGRAMS)
-		rc = text_seal_pieces(t, err, errlen);
+	if (!rc && t->vocab.characters && kind != KIND_UNIGRAMS &&
+	    (rc = text_seal_pieces(t, why, sizeof(why))) != 0)
+		snprintf(err, errlen, "tokenizer.ggml.tokens: %s", why);
 	if (!rc)
 		rc = read_ends(t, g, err, errlen);
 	if (rc)
 		return rc;
 	t->bpe.whole_first = t->pre.whole_first;
-	rc = read_template(&t->chat, g, "tokenizer.chat_template");
+	rc = read_template(&t->chat, g, "tokenizer.chat_template", err, errlen);
 	if (!rc)
-		rc = read_template(&t->with_tools, g, "tokenizer.chat_template.tool_use");
-	if (!rc)
-		rc = read_added(t, g);
-	if (rc)
+		rc = read_template(&t->with_tools, g, "tokenizer.chat_template.tool_use", err, errlen);
+	if (!rc && (rc = read_added(t, g)) != 0)
 		snprintf(err, errlen, "no memory");
 	return rc;
 }

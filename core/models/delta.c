@@ -37,8 +37,9 @@ static int read_sizes(struct opening *o)
 			return rc;
 	}
 	if (a->v_heads % a->k_heads || a->conv < 2)
-		return model_fail(o, -EINVAL, "%d value heads of %d key heads, and a convolution of %d: the first must be "
-		                  "a multiple of the second, the last at least 2", a->v_heads, a->k_heads, a->conv);
+		return model_wrong(o, (struct setting){ "ssm.conv_kernel", "" }, -EINVAL, "%d value heads of %d key heads, and a "
+		                   "convolution of %d: the first must be a multiple of the second, the last at least 2",
+		                   a->v_heads, a->k_heads, a->conv);
 	if (o->g) {
 		a->v_dim = inner / a->v_heads;
 		if (inner % a->v_heads || a->v_dim > WIDTH_MAX)
@@ -91,7 +92,8 @@ int model_delta(struct opening *o)
 	for (int32_t l = 0; l < o->m->n_layers; l++)
 		attend += o->m->layer[l].mixer == SR_ATTEND;
 	if (!attend)
-		return model_fail(o, -ENOTSUP, "no layer has attention: a model of layers with a state alone is not supported");
+		return model_wrong(o, interval, -ENOTSUP, "no layer has attention: a model of layers with a state alone is not "
+		                   "supported");
 	return 0;
 }
 

@@ -348,8 +348,8 @@ static int sizes(struct opening *o, const struct encoder *e)
 	if (o->g)
 		m->n_vocab = (int32_t)embed->dim[1];
 	if (m->d_model % kind->n_heads || m->d_model / kind->n_heads % 2)
-		return model_fail(o, -EINVAL, "a width of %d is no even multiple of %d attention heads", m->d_model,
-		                  kind->n_heads);
+		return model_wrong(o, heads, -EINVAL, "a width of %d is no even multiple of %d attention heads", m->d_model,
+		                   kind->n_heads);
 	return 0;
 }
 

@@ -106,12 +106,12 @@ static int read_count(struct opening *o)
 
 	if ((rc = one_of(o, "expert_count", n, EXPERTS_MAX, &x->n)) < 0 || !x->n)
 		return rc < 0 || o->family->experts->has & X_OPTIONAL ? rc < 0 ? rc : 0
-		     : model_fail(o, -EINVAL, "the number of experts is missing");
+		     : model_wrong(o, (struct setting){ "expert_count", "" }, -EINVAL, "the number of experts is missing");
 	if ((rc = one_of(o, "expert_used_count", top, TOP_MAX, &x->top)) < 0)
 		return rc;
 	if (x->top < 1 || x->top > x->n)
-		return model_fail(o, -EINVAL, "%d of %d experts are to compute a token; 1 to %d could", x->top, x->n,
-		                  x->n < TOP_MAX ? x->n : TOP_MAX);
+		return model_wrong(o, (struct setting){ "expert_used_count", "" }, -EINVAL, "%d of %d experts are to compute a "
+		                   "token; 1 to %d could", x->top, x->n, x->n < TOP_MAX ? x->n : TOP_MAX);
 	return 0;
 }
 
@@ -246,8 +246,8 @@ static int read_groups(struct opening *o)
 		return 0;
 	}
 	if (x->n % x->groups || x->n / x->groups < 2 || x->groups_top < 1 || x->groups_top * (x->n / x->groups) < x->top)
-		return model_fail(o, -EINVAL, "%d experts in %d groups, of which %d are taken, are too few for %d experts",
-		                  x->n, x->groups, x->groups_top, x->top);
+		return model_wrong(o, (struct setting){ "expert_group_count", "n_group" }, -EINVAL, "%d experts in %d groups, of "
+		                   "which %d are taken, are too few for %d experts", x->n, x->groups, x->groups_top, x->top);
 	return 0;
 }
 
@@ -276,7 +276,8 @@ static int choose_layers(struct opening *o, int32_t *first_with)
 		if (!n++)
 			*first_with = l;
 	}
-	return n ? 0 : model_fail(o, -EINVAL, "no layer has experts, although there are %d", o->m->experts.n);
+	return n ? 0 : model_wrong(o, (struct setting){ "expert_count", "" }, -EINVAL, "no layer has experts, although there "
+	                           "are %d", o->m->experts.n);
 }
 
 /* Gemma 4 has experts in all layers or in none, beside another feed-forward part. */

@@ -124,9 +124,9 @@ int model_gemma4_sizes(struct opening *o, struct sr_attn *kind)
 		return rc;
 	if (kind->n_heads % kind->n_kv_heads || kind->n_heads % o->near.n_kv_heads || kind->head_dim % 2 ||
 	    o->near.head_dim % 2)
-		return model_fail(o, -EINVAL, "%d heads, %d and %d KV heads of width %d and %d: the heads must be a multiple of "
-		                  "the KV heads, widths even", kind->n_heads, kind->n_kv_heads, o->near.n_kv_heads, kind->head_dim,
-		                  o->near.head_dim);
+		return model_wrong(o, (struct setting){ "attention.head_count_kv", "num_key_value_heads" }, -EINVAL, "%d heads, %d "
+		                   "and %d KV heads of width %d and %d: the heads must be a multiple of the KV heads, widths even",
+		                   kind->n_heads, kind->n_kv_heads, o->near.n_kv_heads, kind->head_dim, o->near.head_dim);
 	kind->scale = 1;
 	return 0;
 }

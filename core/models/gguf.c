@@ -69,11 +69,17 @@ struct gguf_reader {
 	const uint8_t *p;
 	uint64_t at, n;            /* bytes parsed, bytes in memory */
 	uint64_t file;             /* bytes in the file */
+	struct gguf_string of;     /* the key whose value is read, or empty */
 	char  *err;
 	size_t errlen;
 };
 
 #define fail(r, ...) refuse(-EINVAL, (r)->err, (r)->errlen, __VA_ARGS__)
+
+static int show(const struct gguf_string *s)  /* length of a name, for %.*s */
+{
+	return s->n < 80 ? (int)s->n : 80;
+}
 
 /* Require n more bytes of `what`: 0; -E2BIG in the file but not in memory; -EINVAL not in the file. */
 static int need(struct gguf_reader *r, uint64_t n, const char *what)
@@ -84,8 +90,8 @@ static int need(struct gguf_reader *r, uint64_t n, const char *what)
 		fail(r, "%s at offset %" PRIu64 " goes past the %" PRIu64 " bytes read", what, r->at, r->n);
 		return -E2BIG;
 	}
-	return fail(r, "%s at offset %" PRIu64 " needs %" PRIu64 " bytes, but the file ends at %" PRIu64,
-	            what, r->at, n, r->file);
+	return fail(r, "%s%s%.*s at offset %" PRIu64 " needs %" PRIu64 " bytes, but the file ends at %" PRIu64, what,
+	            r->of.n ? " of " : "", show(&r->of), r->of.n ? r->of.s : "", r->at, n, r->file);
 }
 
 static uint64_t little(const uint8_t *p, unsigned bytes)
@@ -145,11 +151,6 @@ static unsigned value_bytes(uint32_t type)   /* 0: a string, an array or an unkn
 	return type < sizeof(bytes) ? bytes[type] : 0;
 }
 
-static int show(const struct gguf_string *s)  /* length of a name, for %.*s */
-{
-	return s->n < 80 ? (int)s->n : 80;
-}
-
 /* Read the items of v; r->at is at the first. */
 static int get_items(struct gguf_reader *r, struct gguf_value *v)
 {
@@ -188,13 +189,17 @@ static int get_items(struct gguf_reader *r, struct gguf_value *v)
 
 static int get_value(struct gguf_reader *r, struct gguf_value *v)
 {
-	int rc = get_string(r, &v->key, KEY_MAX, "key");
-	uint64_t at = r->at;
+	uint64_t at;
+	int rc;
 
+	r->of.n = 0;
+	rc = get_string(r, &v->key, KEY_MAX, "key");
+	at = r->at;
 	if (rc)
 		return rc;
 	if (v->key.n == 0)
 		return fail(r, "key before offset %" PRIu64 " is empty", at);
+	r->of = v->key;
 	v->n = 1;
 	if ((rc = get_u32(r, &v->type, "type of a value")) != 0)
 		return rc;
@@ -221,6 +226,7 @@ static int get_tensor(struct gguf_reader *r, struct gguf_tensor *t)
 	int rc, i;
 
 	t->at = r->at;
+	r->of.n = 0;
 	if ((rc = get_string(r, &t->name, NAME_MAX_BYTES, "tensor name")) != 0 ||
 	    (rc = get_u32(r, &t->n_dims, "dimensions of a tensor")) != 0)
 		return rc;
@@ -409,8 +415,9 @@ static int parse(struct gguf_reader *r, struct gguf *g)
 	rc = sort_names(r, g);
 	if (rc)
 		return rc;
-	rc = gguf_u64(g, "general.alignment", &alignment);
-	if (rc == -EINVAL || alignment < 8 || alignment > 1 << 20 || alignment & (alignment - 1))
+	if (gguf_u64(g, "general.alignment", &alignment) == -EINVAL)
+		return fail(r, "value general.alignment is no integer from 0 up");
+	if (alignment < 8 || alignment > 1 << 20 || alignment & (alignment - 1))
 		return fail(r, "value general.alignment is %" PRIu64 "; powers of two from 8 to 1048576 are "
 		            "allowed",
 		            alignment);

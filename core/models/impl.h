@@ -191,6 +191,9 @@ int  model_bool(struct opening *o, struct setting k, bool *out);
 __attribute__((format(printf, 3, 4)))
 int  model_fail(struct opening *o, int rc, const char *fmt, ...);
 int  model_no_memory(struct opening *o);
+/* The same, after the name of a setting that has a name in this kind of file. */
+__attribute__((format(printf, 4, 5)))
+int  model_wrong(struct opening *o, struct setting k, int rc, const char *fmt, ...);
 
 /* 0; 1 it is missing and *out is unchanged; -EINVAL. */
 int  model_int(struct opening *o, struct setting k, int64_t min, int64_t max, int32_t *out);

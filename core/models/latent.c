@@ -61,8 +61,8 @@ int model_latent_sizes(struct opening *o, struct sr_attn *kind)
 	if (rc)
 		return rc;
 	if (kind->latent % 2 || rope % 2)
-		return model_fail(o, -EINVAL, "latent keys of %d elements and %d that rope turns: both must be even",
-		                  kind->latent, rope);
+		return model_wrong(o, (struct setting){ "attention.kv_lora_rank", "kv_lora_rank" }, -EINVAL, "latent keys of %d "
+		                   "elements and %d that rope turns: both must be even", kind->latent, rope);
 	kind->head_dim = kind->latent + rope;
 	kind->n_kv_heads = 1;
 	kind->scale = 1 / sqrtf((float)(kind->q_dim + rope));

@@ -130,9 +130,22 @@ int model_need(struct opening *o, struct setting k, int rc)
 	return rc == 1 ? model_fail(o, -EINVAL, "%s is missing", key_name(o, k, buf, sizeof(buf))) : rc;
 }
 
+int model_wrong(struct opening *o, struct setting k, int rc, const char *fmt, ...)
+{
+	char buf[96], what[300];
+	const char *name = key_name(o, k, buf, sizeof(buf));
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	return model_fail(o, rc, "%s%s%s", name, *name ? ": " : "", what);
+}
+
 /* Of KV heads, and the width of heads. */
 static int head_sizes(struct opening *o, struct sr_attn *kind)
 {
+	const struct setting heads = { "attention.head_count", "num_attention_heads" };
 	const struct setting heads_kv = { "attention.head_count_kv", "num_key_value_heads" };
 	const struct setting width = { "attention.key_length", "head_dim" };
 	const struct setting width_v = { "attention.value_length", "v_head_dim" };
@@ -144,24 +157,22 @@ static int head_sizes(struct opening *o, struct sr_attn *kind)
 	if ((rc = model_int(o, heads_kv, 1, 1 << 12, &kind->n_kv_heads)) < 0)
 		return rc;
 	if (kind->n_heads % kind->n_kv_heads)
-		return model_fail(o, -EINVAL, "%d attention heads are no multiple of %d key-value heads",
-		                  kind->n_heads, kind->n_kv_heads);
+		return model_wrong(o, heads_kv, -EINVAL, "%d attention heads are no multiple of %d key-value heads",
+		                   kind->n_heads, kind->n_kv_heads);
 	if ((rc = model_int(o, width, 1, 1 << 12, &kind->head_dim)) < 0)
 		return rc;
 	if (rc == 1) {
 		if (m->d_model % kind->n_heads)
-			return model_fail(o, -EINVAL, "a width of %d is no multiple of %d attention heads, "
-			                  "and no "
-			                  "head width is given", m->d_model, kind->n_heads);
+			return model_wrong(o, heads, -EINVAL, "a width of %d is no multiple of %d attention heads, and no "
+			                   "head width is given", m->d_model, kind->n_heads);
 		kind->head_dim = m->d_model / kind->n_heads;
 	}
 	ev = kind->head_dim;
 	if ((rc = model_int(o, width_v, 1, 1 << 12, &ev)) < 0)
 		return rc;
 	if (ev != kind->head_dim)
-		return model_fail(o, -ENOTSUP, "heads of values are %d wide and heads of keys %d: different "
-		                  "widths "
-		                  "are not supported", ev, kind->head_dim);
+		return model_wrong(o, width_v, -ENOTSUP, "heads of values are %d wide and heads of keys (%s) %d: different "
+		                   "widths are not supported", ev, o->g ? width.gguf : width.hf, kind->head_dim);
 	if (kind->head_dim % 2 || kind->head_dim > 1024)
 		return model_fail(o, -EINVAL, "heads are %d wide; even widths up to 1024 are possible",
 		                  kind->head_dim);

@@ -315,6 +315,11 @@ static void refusals(void **state)
 		{ TEXT("pre", "klingon"), -ENOTSUP, "'klingon' (tokenizer.ggml.pre)" },
 		{ U32("pre", 1), -EINVAL, "tokenizer.ggml.pre: must be a string" },
 		{ BOOL("add_space_prefix", 1), -ENOTSUP, "tokenizer.ggml.add_space_prefix is not supported" },
+		{ U32("add_space_prefix", 0), -EINVAL, "tokenizer.ggml.add_space_prefix: must be a bool" },
+		{ U32("model", 1), -EINVAL, "tokenizer.ggml.model: missing, or no string" },
+		{ { .key = "tokenizer.chat_template", .type = GGUF_U32 }, -EINVAL, "tokenizer.chat_template: must be a string" },
+		{ { .key = "tokenizer.chat_template.tool_use", .type = GGUF_BOOL }, -EINVAL,
+		  "tokenizer.chat_template.tool_use: must be a string" },
 		{ GONE("tokens"), -EINVAL, "tokenizer.ggml.tokens: it is missing" },
 		{ TEXT("tokens", "a"), -EINVAL, "tokenizer.ggml.tokens: must be an array of strings" },
 		{ INTS("tokens", 1), -EINVAL, "tokenizer.ggml.tokens: must be an array of strings" },
@@ -334,8 +339,8 @@ static void refusals(void **state)
 		{ U32("eos_token_id", N_TOKENS), -EINVAL, "tokenizer.ggml.eos_token_id: must be an id below 10" },
 		{ U32("eot_token_id", N_TOKENS), -EINVAL, "tokenizer.ggml.eot_token_id: must be an id below 10" },
 		{ U32("eom_token_id", UINT32_MAX), -EINVAL, "tokenizer.ggml.eom_token_id: must be an id below 10" },
-		{ U32("add_bos_token", 1), -EINVAL, "add_bos_token and add_eos_token must be bools" },
-		{ U32("add_eos_token", 1), -EINVAL, "add_bos_token and add_eos_token must be bools" },
+		{ U32("add_bos_token", 1), -EINVAL, "tokenizer.ggml.add_bos_token: must be a bool" },
+		{ U32("add_eos_token", 1), -EINVAL, "tokenizer.ggml.add_eos_token: must be a bool" },
 	};
 
 	(void)state;

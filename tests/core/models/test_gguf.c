@@ -239,8 +239,8 @@ static const struct { const char *name; void (*write)(void); const char *says; }
 	LIE(key_past_end, "key at offset 32 needs 1000 bytes, but the file ends at 96"),
 		LIE(key_empty, "is empty"),
 	LIE(type_13, "value k at offset 33 has type 13"), LIE(bool_2, "a boolean is 0 or 1, not 2"),
-	LIE(twice, "key k at offset 49 is there twice"), LIE(string_past, "string at offset 45 needs"),
-	LIE(array_2_60, "value at offset 49 needs"), LIE(array_wraps, "items, more than the file holds"),
+	LIE(twice, "key k at offset 49 is there twice"), LIE(string_past, "string of k at offset 45 needs"),
+	LIE(array_2_60, "value of k at offset 49 needs"), LIE(array_wraps, "items, more than the file holds"),
 	LIE(strings_2_60, "strings, more than the file holds"), LIE(nested, "items of type 9"),
 	LIE(item_99, "items of type 99"), LIE(dims_0, "tensor t at offset 24 has 0 dimensions"),
 	LIE(dims_5, "has 5 dimensions"), LIE(dim_zero, "dimension 1 is 0"), LIE(dim_wraps,
@@ -253,7 +253,7 @@ static const struct { const char *name; void (*write)(void); const char *says; }
 	LIE(same_name, "tensor t at offset 65 is there twice"), LIE(overlap, "its data overlaps that of a"),
 	LIE(same_place, "overlaps"), LIE(long_name, "is 65 bytes long; at most 64"),
 	LIE(alignment_0, "general.alignment is 0"), LIE(alignment_24, "general.alignment is 24"),
-	LIE(alignment_big, "general.alignment is 2147483648"), LIE(alignment_str, "general.alignment"),
+	LIE(alignment_big, "general.alignment is 2147483648"), LIE(alignment_str, "general.alignment is no integer from 0 up"),
 };
 
 static void test_lies(void **state)

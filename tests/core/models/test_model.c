@@ -180,7 +180,7 @@ static void test_bad_settings(void **state)
 	BAD_KEY(-EINVAL, "heads are 2048 wide; even widths up to 1024", "llama.attention.key_length", GGUF_U32,
 	        c.i = 2048);
 	BAD_KEY(-EINVAL, "settings of this model make it [64][32]", "llama.attention.key_length", GGUF_U32, c.i = 16);
-	BAD_KEY(-ENOTSUP, "heads of values are 4 wide and heads of keys 8", "llama.attention.value_length", GGUF_U32,
+	BAD_KEY(-ENOTSUP, "heads of values are 4 wide and heads of keys (attention.key_length) 8", "llama.attention.value_length", GGUF_U32,
 	        c.i = 4);
 	BAD_KEY(-EINVAL, "value_length is no integer", "llama.attention.value_length", GGUF_F32, c.d = 8);
 	BAD_KEY(-EINVAL, "rope.freq_base is no finite float", "llama.rope.freq_base", GGUF_U32, c.i = 10000);
