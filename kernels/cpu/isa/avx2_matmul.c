@@ -7,9 +7,11 @@
  * activations of at most 127 these bounds keep it exact:
  *
  *	4 bits       15 * 127 * 2 * 8 steps = 30480: a group's eight steps fit i16
+ *	up to 31     31 * 127 * 2 * 4 steps = 31496: four steps fit
  *	up to 63     63 * 127 * 2 * 2 steps = 32004: two steps fit
  *	8 bits       |w| <= 128 as u8, its sign moved to the activation: 128 * 127 * 2 = 32512: one step fits
- *	|w| <= low   w + low as u8, up to 16 31 * 127 * 2 * 4 = 31496: four steps fit; up to 62 one
+ *
+ * Where quants are known to be at most `low` from their offset, they are multiplied as w + low, of u8.
  */
 #include "avx2_tile.h"
 #include "kernels/cpu/compact_unpack.h"
@@ -42,162 +44,121 @@ INLINE void sum4(const int rows, __m256i s[2][AVX2_ROWS], const uint8_t *quants,
 	}
 }
 
-/* Integer sums of lines j .. j + lines of quants up to 63, two at a time. */
-INLINE void sum6(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first,
-                 const int from, const int lines)
+/* Adds lines from .. from + lines - 1 of eight-bit quants to the sums of both halves.  base is what a line has too much;
+ * fit: how many lines are added in words, or 0 for signed quants, which have an offset of 128. */
+INLINE void sum8(const int rows, const int fit, const int base, __m256i sum[2][AVX2_ROWS], const uint8_t *quants,
+                 const struct lanes_group *x, int first, const int from, const int lines)
+{
+	const int step = fit ? fit : 1;
+	__m256i words[2][AVX2_ROWS];
+
+	UNROLL
+	for (int j = from; j < from + lines; j++)
+		UNROLL
+		for (int h = 0; h < 2; h++) {
+			__m256i w = load256(quants + 64 * j + 32 * h), size;
+
+			w = fit ? _mm256_sub_epi8(w, _mm256_set1_epi8((char)base)) : _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
+			size = fit ? w : _mm256_abs_epi8(w);
+			UNROLL
+			for (int r = 0; r < rows; r++) {
+				__m256i v = four(x, first + r, j);
+
+				v = _mm256_maddubs_epi16(size, fit ? v : _mm256_sign_epi8(v, w));
+				words[h][r] = j % step ? in_order(_mm256_add_epi16(words[h][r], v)) : v;
+				if (j % step == step - 1)
+					sum[h][r] = in_order(_mm256_add_epi32(sum[h][r],
+						_mm256_madd_epi16(words[h][r], _mm256_set1_epi16(1))));
+			}
+		}
+}
+
+/* Where the sums of inputs from .. begin: what takes an offset of `low` away. */
+INLINE __m256i without(const int low, const struct lanes_group *x, int r, const bool halves, const int from)
+{
+	__m256i minus = _mm256_set1_epi32(halves && !from ? x->minus_first[r] : x->minus_sum[r]);
+
+	if (from)
+		minus = _mm256_sub_epi32(minus, _mm256_set1_epi32(x->minus_first[r]));
+	return low ? _mm256_mullo_epi32(minus, _mm256_set1_epi32(low)) : _mm256_setzero_si256();
+}
+
+/* The minima of the halves of a group. */
+INLINE void add_minima(const int rows, const uint8_t *unit, const struct lanes_group *x, int first, __m256 *acc)
 {
 	UNROLL
-	for (int r = 0; r < rows; r++)
-		sum[r] = _mm256_setzero_si256();
-	UNROLL
-	for (int j = from; j < from + lines; j += 2) {
-		__m256i b = load256(quants + 64 * j), c = load256(quants + 64 * (j + 1));
+	for (int r = 0; r < rows; r++) {
+		__m256i before = _mm256_set1_epi32(x->minus_first[first + r]), all = _mm256_set1_epi32(x->minus_sum[first + r]);
+		__m256 scale = _mm256_set1_ps(x->scale[first + r]);
+		__m256 a = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(before));
+		__m256 b = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_sub_epi32(all, before)));
 
 		UNROLL
-		for (int r = 0; r < rows; r++) {
-			__m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(b, four(x, first + r, j)),
-			                             _mm256_maddubs_epi16(c, four(x, first + r, j + 1)));
-
-			sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1))));
-		}
+		for (int h = 0; h < 2; h++)
+			acc[2 * r + h] = _mm256_fnmadd_ps(scales(unit, 3, h), b,
+				_mm256_fnmadd_ps(scales(unit, 2, h), a, acc[2 * r + h]));
 	}
 }
 
-/* The same of eight-bit quants that are at most `low` from their offset of 128; sums are left with an offset of `low`. */
-INLINE void sum_low(const int rows, const int low, __m256i *sum, const uint8_t *quants, const struct lanes_group *x,
-                    int first, const int from, const int lines)
+INLINE void add_group(const int rows, const enum lanes_kind kind, const int fit, const int low, const uint8_t *unit,
+                      const uint8_t *quants, const int in_unit, const struct lanes_group *x, int first, __m256 *acc)
 {
-	const int fit = low <= 16 ? 4 : 1;
-	__m256i words[AVX2_ROWS];
+	const int bits = lanes_offset_bits(kind), base = bits ? (1 << bits) - low : 0, parts = lanes_halves(kind) ? 2 : 1;
+	__m256i sum[2][AVX2_ROWS];
 
 	UNROLL
-	for (int r = 0; r < rows; r++)
-		sum[r] = _mm256_setzero_si256();
-	UNROLL
-	for (int j = from; j < from + lines; j++) {
-		__m256i w = _mm256_sub_epi8(load256(quants + 64 * j), _mm256_set1_epi8((char)(128 - low)));
-
-		UNROLL
-		for (int r = 0; r < rows; r++) {
-			__m256i v = _mm256_maddubs_epi16(w, four(x, first + r, j));
-
-			words[r] = j % fit ? in_order(_mm256_add_epi16(words[r], v)) : v;
-			if (j % fit == fit - 1)
-				sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(words[r], _mm256_set1_epi16(1))));
-		}
-	}
-}
-
-/* Integer sums of lines j .. j + lines of eight-bit quants, without their offset of 128. */
-INLINE void sum8(const int rows, __m256i *sum, const uint8_t *quants, const struct lanes_group *x, int first,
-                 const int from, const int lines)
-{
-	UNROLL
-	for (int r = 0; r < rows; r++)
-		sum[r] = _mm256_setzero_si256();
-	UNROLL
-	for (int j = from; j < from + lines; j++) {
-		__m256i w = _mm256_xor_si256(load256(quants + 64 * j), _mm256_set1_epi8((char)0x80));
-		__m256i size = _mm256_abs_epi8(w);
-
-		UNROLL
-		for (int r = 0; r < rows; r++) {
-			__m256i s = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four(x, first + r, j), w));
-
-			sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(s, _mm256_set1_epi16(1))));
-		}
-	}
-}
-
-/* What takes the quants' offset from a sum; low: of sum_low(), or 0. */
-INLINE __m256i offset(const enum lanes_kind kind, const int low, int32_t minus_sum)
-{
-	return _mm256_set1_epi32(minus_sum * (low ? low : 1 << lanes_offset_bits(kind)));
-}
-
-/* The sums of half a group, or of all of it, without offsets. */
-INLINE void sum_group(const int rows, const enum lanes_kind kind, const int low, __m256i *sum, const uint8_t *quants,
-                      const struct lanes_group *x, int first, const int from, const int lines)
-{
-	if (low)
-		sum_low(rows, low, sum, quants, x, first, from, lines);
-	else if (kind == LANES_8 || kind == LANES_8HB)
-		sum8(rows, sum, quants, x, first, from, lines);
-	else
-		sum6(rows, sum, quants, x, first, from, lines);
-	UNROLL
-	for (int r = 0; r < rows; r++)
-		if (low || kind == LANES_8H)
-			sum[r] = _mm256_add_epi32(sum[r], offset(kind, low, lines == 8 ? x->minus_sum[first + r]
-				: from ? x->minus_sum[first + r] - x->minus_first[first + r] : x->minus_first[first + r]));
-}
-
-INLINE void add_group(const int rows, const enum lanes_kind kind, const int low, const uint8_t *unit,
-                      const uint8_t *quants, const int in_unit, const int half, const struct lanes_group *x, int first, __m256 *acc)
-{
-	const bool halves = lanes_halves(kind);
-	__m256i sum[AVX2_ROWS];
-
-	sum_group(rows, kind, low, sum, quants, x, first, 0, halves ? 4 : 8);
-	scale_add(rows, acc, sum, scales(unit, in_unit, half), x, first);
-	if (halves) {
-		sum_group(rows, kind, low, sum, quants, x, first, 4, 4);
-		scale_add(rows, acc, sum, scales(unit, 1, half), x, first);
-	}
-	if (kind == LANES_8HM) {
-		__m256 m0 = scales(unit, 2, half), m1 = scales(unit, 3, half);
-
-		UNROLL
-		for (int r = 0; r < rows; r++) {
-			float before = x->scale[first + r] * (float)-x->minus_first[first + r];
-			float rest = x->scale[first + r] * (float)(x->minus_first[first + r] - x->minus_sum[first + r]);
-
-			acc[r] = _mm256_fmadd_ps(m0, _mm256_set1_ps(before), acc[r]);
-			acc[r] = _mm256_fmadd_ps(m1, _mm256_set1_ps(rest), acc[r]);
-		}
-	}
-	if (kind == LANES_8M) {
-		__m256 m = scales(unit, 1, half);
-
+	for (int part = 0; part < parts; part++) {
 		UNROLL
 		for (int r = 0; r < rows; r++)
-			acc[r] = _mm256_fmadd_ps(m, _mm256_set1_ps(x->scaled_sum[first + r]), acc[r]);
+			sum[0][r] = sum[1][r] = without(low, x, first + r, parts == 2, 4 * part);
+		sum8(rows, fit, base, sum, quants, x, first, 4 * part, 8 / parts);
+		UNROLL
+		for (int h = 0; h < 2; h++) {
+			__m256 d = scales(unit, in_unit + part, h);
+
+			UNROLL
+			for (int r = 0; r < rows; r++)
+				scale_add(1, &acc[2 * r + h], &sum[h][r], d, x, first + r);
+		}
 	}
+	if (kind == LANES_8HM)
+		add_minima(rows, unit, x, first, acc);
+	if (kind != LANES_8M)
+		return;
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		acc[i] = _mm256_fmadd_ps(scales(unit, 1, i % 2), _mm256_set1_ps(x->scaled_sum[first + i / 2]), acc[i]);
 }
 
-INLINE void quant_tile(const int rows, const enum lanes_kind kind, const int low, const struct matmul_tile *t)
+/* Rows by a block of eight-bit quants.  With more than two rows sums stay in memory, as in tile4(). */
+INLINE void quant_tile(const int rows, const enum lanes_kind kind, const int fit, const int low,
+                       const struct matmul_tile *t)
 {
-	const int per = lanes_unit_groups(kind), wide = rows <= 2 ? 2 : 1; /* halves at a time */
+	const int per = lanes_unit_groups(kind);
+	const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
+	const uint8_t *s = t->units.scales, *q = t->units.quants;
+	__m256 sums[2 * AVX2_ROWS], *acc = sums;
 
-	for (int half = 0; half < 2; half += wide) {
-		const struct lanes_group *x = (const struct lanes_group *)(const void *)t->x;
-		const uint8_t *s = t->units.scales, *q = t->units.quants;
-		const bool fetch = t->fetch && !half;
-		__m256 acc[2][AVX2_ROWS];
-
+	if (rows > 2)
+		__asm__("" : "+r"(acc) : : "memory");
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		acc[i] = begin(t, i / 2, i % 2);
+	for (int32_t g = 0; g < t->k / GROUP; g += per, x += per) {
+		if (t->fetch)
+			fetch_ahead(q, AHEAD, per * lanes_quants(kind));
 		UNROLL
-		for (int h = 0; h < wide; h++)
-			UNROLL
-			for (int r = 0; r < rows; r++)
-				acc[h][r] = begin(t, r, half + h);
-		for (int32_t g = 0; g < t->k / GROUP; g += per, x += per) {
-			if (fetch)
-				fetch_ahead(q, AHEAD, per * lanes_quants(kind));
-			UNROLL
-			for (int i = 0; i < per; i++)
-				UNROLL
-				for (int h = 0; h < wide; h++)
-					add_group(rows, kind, low, s, q + (size_t)i * lanes_quants(kind) + 32 * (half + h), i,
-						half + h, x + i, t->first, acc[h]);
-			s += t->units.scales_step;
-			q += t->units.quants_step;
+		for (int i = 0; i < per; i++) {
+			add_group(rows, kind, fit, low, s, q + (size_t)i * lanes_quants(kind), i, x + i, t->first, acc);
+			if (rows > 2)
+				__asm__("" : "+r"(acc) : : "memory");
 		}
-		UNROLL
-		for (int h = 0; h < wide; h++)
-			UNROLL
-			for (int r = 0; r < rows; r++)
-				store(t, r, half + h, acc[h][r]);
+		s += t->units.scales_step;
+		q += t->units.quants_step;
 	}
+	UNROLL
+	for (int i = 0; i < 2 * rows; i++)
+		store(t, i / 2, i % 2, acc[i]);
 }
 
 /* Eight products of a scale's parts, rounded as in units. */
@@ -418,17 +379,18 @@ INLINE void f32_pair(const enum lanes_kind kind, const struct matmul_tile *t)
 TILE(tile_4m, tile4, LANES_4M, false)
 TILE(tile_4, tile4, LANES_4, false)
 TILE(tile_q4k, tile4, LANES_4M, true)
-TILE(tile_8, quant_tile, LANES_8, 0)
-TILE(tile_8m, quant_tile, LANES_8M, 0)
-TILE(tile_8h, quant_tile, LANES_8H, 0)
-TILE(tile_8hm, quant_tile, LANES_8HM, 0)
-TILE(tile_8hb, quant_tile, LANES_8HB, 0)
-TILE(tile_q5_0, quant_tile, LANES_8, 16)
-TILE(tile_mxfp4, quant_tile, LANES_8, 12)
-TILE(tile_iq3_s, quant_tile, LANES_8, 15)
-TILE(tile_iq3_xxs, quant_tile, LANES_8, 62)
-TILE(tile_iq2_xxs, quant_tile, LANES_8, 43)
-TILE(tile_iq2, quant_tile, LANES_8HB, 43)
+TILE(tile_8, quant_tile, LANES_8, 0, 0)
+TILE(tile_8m, quant_tile, LANES_8M, 4, 0)
+TILE(tile_8hm, quant_tile, LANES_8HM, 4, 0)
+TILE(tile_q6_k, quant_tile, LANES_8H, 2, 32)
+TILE(tile_q3_k, quant_tile, LANES_8H, 4, 4)
+TILE(tile_nvfp4, quant_tile, LANES_8H, 4, 12)
+TILE(tile_q5_0, quant_tile, LANES_8, 4, 16)
+TILE(tile_mxfp4, quant_tile, LANES_8, 4, 12)
+TILE(tile_iq3_s, quant_tile, LANES_8, 4, 15)
+TILE(tile_iq3_xxs, quant_tile, LANES_8, 1, 62)
+TILE(tile_iq2_xxs, quant_tile, LANES_8, 1, 43)
+TILE(tile_iq2, quant_tile, LANES_8HB, 1, 43)
 
 static __attribute__((noinline)) void tile_u4(int32_t rows, const struct matmul_tile *t)
 {
@@ -454,15 +416,16 @@ static pair_fn *const pairs[LANES_8HB + 1] = {
 	[LANES_F32] = pair_f32, [LANES_F16] = pair_f16, [LANES_BF16] = pair_bf16,
 };
 
-static avx2_tile_fn *const tiles[] = {
-	[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
-	[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8H] = tile_8h,
-	[LANES_8HM] = tile_8hm, [LANES_8HB] = tile_8hb,
-};
-
 static avx2_tile_fn *tile_of(int32_t type)
 {
+	static avx2_tile_fn *const of_kind[] = {
+		[LANES_F32] = tile_f32, [LANES_F16] = tile_f16, [LANES_BF16] = tile_bf16, [LANES_4M] = tile_4m,
+		[LANES_4] = tile_4, [LANES_8] = tile_8, [LANES_8M] = tile_8m, [LANES_8HM] = tile_8hm,
+	};
+
 	switch (type) {
+	case SR_Q6_K:    return tile_q6_k;
+	case SR_Q3_K:    return tile_q3_k;
 	case SR_Q5_0:    return tile_q5_0;
 	case SR_MXFP4:   return tile_mxfp4;
 	case SR_IQ3_S:   return tile_iq3_s;
@@ -470,7 +433,7 @@ static avx2_tile_fn *tile_of(int32_t type)
 	case SR_IQ2_XXS: return tile_iq2_xxs;
 	case SR_IQ2_XS: case SR_IQ2_S: return tile_iq2;
 	}
-	return tiles[lanes_kind(type)];
+	return types_base(type) == HELD_NVFP4 ? tile_nvfp4 : of_kind[lanes_kind(type)];
 }
 
 /* All rows by the inputs of t, which begin at group `first`.  The first tile prefetches. */
