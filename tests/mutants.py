@@ -16,7 +16,8 @@ tests/mutants.same lists, as printed and with a reason, have the same effect as 
 What was found is remembered in the copy until FILE changes, and who survived until the tests do; with --san
 survivors are tried again under AddressSanitizer and UBSan.  So a run that was ended, or that --seconds ended,
 goes on where it was.  Exit 0; 1 if a room's tests find less than FLOOR of the others; 2 if the unchanged tree fails."""
-import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shlex, shutil, signal, subprocess, sys, time
+import argparse, functools, fcntl, glob, hashlib, os, pathlib, re, resource, shutil, subprocess, sys, time
+import seeded
 
 SCHED = ["kv", "sched", "sched_ends", "guided", "limits", "company", "sim", "sched_share"]
 CLIENTS = ["clients", "clients_conn", "clients_ask", "shmring", "hostile", "hostile_ends"]
@@ -187,13 +188,8 @@ class Tree:
         self.alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if not shutil.which("unshare") or self.sh(*self.alone, "true").returncode:
             self.alone = []
-        self.limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 30)]
-        self.limits += [] if san else [(resource.RLIMIT_DATA, 8 << 30)]  # a sanitizer maps more than there is
-
-    def limit(self):
-        os.setsid()
-        for what, most in self.limits:
-            resource.setrlimit(what, (most, most))
+        data = [] if san else [(resource.RLIMIT_DATA, 8 << 30)]  # a sanitizer maps more than there is
+        self.limit = seeded.limited((resource.RLIMIT_FSIZE, 1 << 30), *data)
 
     def sh(self, *cmd):
         return subprocess.run(cmd, cwd=self.path, env=self.env, capture_output=True, text=True)
@@ -211,9 +207,9 @@ class Tree:
             return "does not build:\n" + r.stderr[-2000:]
         self.plan, self.object = {}, {}
         for t in tests:
-            lines = self.sh(*self.make, "V=1", "-n", "-W", name, self.target(t)).stdout.splitlines()
-            cmds = [(line, re.search(r" -o (\S+)", line).group(1)) for line in lines if " -o " in line]
-            self.plan[t] = [c for c in cmds if c[1].endswith(".o")], [c for c in cmds if not c[1].endswith(".o")]
+            said = self.sh(*self.make, "V=1", "-n", "-W", name, self.target(t)).stdout
+            self.plan[t] = [c for c in seeded.commands(said) if c[1].endswith(".o")], \
+                [c for c in seeded.commands(said) if not c[1].endswith(".o")]
             for _, o in self.plan[t][0]:
                 self.object[o] = (self.path / o).read_bytes()
             if t not in self.seconds:
@@ -226,21 +222,8 @@ class Tree:
 
     def run(self, test, limit):
         """None if it passed, else what it did."""
-        with open(self.path / "output", "wb") as out, open(self.path / "output", "rb") as heard:
-            cmd = [f"tests/e2e/{test}", self.build] if test.startswith("e2e_") else [self.target(test)]
-            p = subprocess.Popen(self.alone + cmd, cwd=self.path, env=self.env,
-                                 preexec_fn=self.limit, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
-            end, said = time.monotonic() + limit, b""
-            while p.poll() is None and b"[  FAILED  ]" not in said and time.monotonic() < end:
-                time.sleep(0.005)
-                said = said[-12:] + heard.read()
-        rc = p.poll()
-        try:
-            os.killpg(p.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        p.wait()
-        return None if rc == 0 else "fails" if rc or time.monotonic() < end else "hangs"
+        cmd = [f"tests/e2e/{test}", self.build] if test.startswith("e2e_") else [self.target(test)]
+        return seeded.Watched(self.alone + cmd, self.path / "output", limit, limit=self.limit, cwd=self.path, env=self.env).how
 
     def verdict(self, place, tests):
         """By which test it is found; "survives", "same" (code) or "invalid"."""
@@ -250,13 +233,13 @@ class Tree:
             objects, links = self.plan[t]
             for cmd, o in objects:
                 if o not in done:
-                    if self.sh(*shlex.split(cmd)).returncode:
+                    if self.sh(*cmd).returncode:
                         return "invalid"
                     done[o] = (self.path / o).read_bytes() == self.object[o]
             if all(done[o] for _, o in objects):
                 continue
             for cmd, _ in links:
-                if self.sh(*shlex.split(cmd)).returncode:
+                if self.sh(*cmd).returncode:
                     return "invalid"
             ran = True
             slower = SLOWER_E2E if t.startswith("e2e_") else SLOWER
@@ -266,10 +249,6 @@ class Tree:
 
     def end(self):
         self.file.write_text(self.source)
-
-
-def remembered(path):
-    return dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
 
 
 def judged(path):
@@ -326,7 +305,7 @@ def try_file(tree, name, a, same, end):
         return None
     mutants, count = ordered(tree.source), {}
     memory = tree.path / (name.replace("/", "_") + "-" + hashlib.sha256(tree.source.encode()).hexdigest()[:16] + ".tsv")
-    known = remembered(memory)
+    known = seeded.remembered(memory)
     texts = "".join((tree.path / "tests/e2e" / t if t.startswith("e2e_") else source_of(t, tree.path)).read_text() for t in tests)
     survives = "survives " + hashlib.sha256((texts + str(a.san)).encode()).hexdigest()[:16]
     try:
