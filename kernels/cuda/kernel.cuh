@@ -47,6 +47,7 @@ static inline void let_next_start() {}
 static inline void barrier_cluster() { emu_barrier_cluster(); }
 static inline uint64_t device_ns() { return emu_globaltimer(); }
 static inline uint32_t load_far(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline uint64_t load_far(const uint64_t *p) { return *p + emu_spoils_parts; }
 template <class V> static inline V load_far(const V *p) { return *p; }
 static inline void store_far(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline void spin_pause() { emu_pause(); }

@@ -220,6 +220,7 @@ static void test_kernels(void **)
 	assert_int_equal(open_with(SR_BF16, 80, NULL, 0, EMU_WRONG), 0);
 	assert_int_equal(open_with(SR_BF16, 80, "rows_args", 0, EMU_TRAPS), 1 << SPECIAL_DENSE_FEW);
 	assert_int_equal(open_with(SR_Q4_1, 90, "hopper_args", 0, EMU_WRONG), 1 << SPECIAL_HOPPER_MANY);
+	assert_int_equal(open_with(SR_BF16, 90, "sample_args", 0, EMU_WRONG_PARTS), 1 << SPECIAL_SAMPLE_BLOCKS);
 }
 
 /* A step that fails as a graph alone. */

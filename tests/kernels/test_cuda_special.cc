@@ -435,6 +435,7 @@ static void test_self_check(void **)
 		{ "attend_args", 73728, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES, 0, 0 },
 		{ "attend_args", 0, EMU_WRONG_PARTS, SR_BF16, 80, 1 << SPECIAL_PIECES | 1 << SPECIAL_RUN_PIECES, 1, 0 },
 		{ "add_norm_args", 0, EMU_WRONG_EARLY, SR_BF16, 90, 1 << SPECIAL_EARLY_START, 0, 0 },
+		{ "sample_args", 0, EMU_WRONG_PARTS, SR_BF16, 90, 1 << SPECIAL_SAMPLE_BLOCKS, 0, 0 },
 		{ NULL, 0, EMU_WRONG, SR_Q4_0, 89, 0, 0, 1 },
 		{ "packed_many_args", 34832, EMU_WRONG, SR_Q4_0, 89, 1 << SPECIAL_W4A8, 0, 1 },
 	};
@@ -448,6 +449,8 @@ static void test_self_check(void **)
 
 		if (c.heads)
 			shape.kind[0].n_heads = shape.kind[0].n_kv_heads = c.heads;
+		if (c.off == 1 << SPECIAL_SAMPLE_BLOCKS)
+			shape.n_vocab = 2304;  /* enough for several blocks to sample */
 		t = tiny_create(&shape, c.type, TINY_UNTIED, 3);
 		if (c.off)
 			answer_of(t, ALL, c.gpu, &right);

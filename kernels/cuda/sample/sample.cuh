@@ -15,7 +15,7 @@ typedef unsigned long long u64;
 /* What a block tells the others of its row, in device memory.  Two places for each in turn: who writes the second has
  * passed a barrier that all have passed since they read the first. */
 struct sampler {
-	u64 word[2];
+	uint64_t word[2];
 	u64 bin[2][BINS];
 };
 
@@ -59,7 +59,7 @@ static inline __device__ void exchange(struct scratch *s, u64 mine, u64 (&all)[S
 	row_barrier(s);
 #pragma unroll
 	for (int i = 0; i < SHARES; i++)
-		all[i] = i < s->blocks ? *(const volatile u64 *)&s->row[i].word[turn] : 0;
+		all[i] = i < s->blocks ? load_far(&s->row[i].word[turn]) : 0;
 	__syncthreads(); /* all threads have read the turn */
 	if (threadIdx.x == 0)
 		s->turn++;
