@@ -6,7 +6,7 @@
  * models have the shape of Llama-3.1-8B and made-up weights in bf16, in 4 bits (AWQ, groups of 128) and
  * in FP8, which go through the loader as those of a file do.  What does not fit the card, or the time, is
  * named and left out.  With "tiny" a small shape is run instead, to see that the program works: on the CPU,
- * too (tests/kernels/test_cuda_bench.cc).
+ * too (tests/kernels/cuda/test_cuda_bench.cc).
  *
  * A line of the table has up to four cells, each the time in microseconds and its limit as a part of
  * it: the least time that the bytes and operations of each kernel take at the ceilings, added up.
