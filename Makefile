@@ -287,7 +287,7 @@ gpu-kit: $(BUILD)/gpu-kit/gpu-check
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
-GPU_TESTS := test_emu test_cuda test_cuda_groups test_cuda_kinds test_cuda_experts test_cuda_packed \
+GPU_TESTS := test_emu test_emu_hopper test_cuda test_cuda_groups test_cuda_kinds test_cuda_experts test_cuda_packed \
 	test_cuda_products test_cuda_hopper test_cuda_graph test_cuda_masks test_cuda_guesses test_cuda_pool \
 	test_cuda_encoder test_cuda_lt test_cuda_special
 GPU      := $(addprefix $(BUILD)/gpu/tests/,$(GPU_TESTS) cuda/bench)
@@ -308,7 +308,7 @@ $(BUILD)/gpu/tests/%.o: tests/%.cc
 $(BUILD)/gpu/kernels.a: $(GPU_LINK)
 	$(call say,AR)
 	$(Q)rm -f $@ && ar rcs $@ $^
-$(filter-out %/test_emu,$(GPU)): $(BUILD)/gpu/kernels.a
+$(filter-out %/test_emu %/test_emu_hopper,$(GPU)): $(BUILD)/gpu/kernels.a
 $(GPU):
 	@mkdir -p $(@D)
 	$(call say,LINK)

@@ -60,7 +60,7 @@ memcheck() {
 
 # Which switch mends a test that fails?  What is switched off then computes wrongly, or what it hides behind.
 bisect() { # program
-	for name in early_start graphs lt hopper_many hopper_attend w8a8 dense_few packed_few pieces run_pieces attend_one; do
+	for name in early_start graphs lt hopper_many hopper_attend w8a8 dense_few packed_few pieces run_pieces attend_one w4a8 sample_blocks; do
 		if SLIPRING_CUDA_WITHOUT=$name timeout -k 5 60 "$1" >/dev/null 2>&1; then
 			echo "right without $name"
 		else
@@ -275,6 +275,7 @@ answers() {
 : >"$out.clocks"
 if [ -n "$kit" ] || step build 240 180 "$again" --step compile gpu-tests; then
 	step instructions 60 180 "$tests/test_emu"
+	step hopper_instructions 30 180 "$tests/test_emu_hopper"
 	whole parity 100 "$tests/test_cuda"
 	whole groups 30 "$tests/test_cuda_groups"
 	whole kinds 60 "$tests/test_cuda_kinds"

@@ -120,7 +120,7 @@ class Build:
         self.dir.mkdir(parents=True, exist_ok=True)
         source = {p.stem: p for p in pathlib.Path("tests").rglob("test_*.c*")}
         self.tests = sorted(t for t, p in source.items() if p.suffix == ".cc") + ["test_ranks", "test_cpu_ranks", "test_share"]
-        self.tests = [t for t in self.tests if t not in ("test_gpu_runner", "test_emu", "test_cuda_bench")]
+        self.tests = [t for t in self.tests if t not in ("test_gpu_runner", "test_emu", "test_emu_hopper", "test_cuda_bench")]
         self.has_more = {t for t in self.tests if re.search("SLIPRING_ALL|held_kinds", source[t].read_text())}
         self.env = dict(os.environ, MAKEFLAGS="")
         self.times, self.time_locks = self.dir / "seconds.tsv", {t: threading.Lock() for t in self.tests}

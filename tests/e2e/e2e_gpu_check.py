@@ -31,7 +31,7 @@ def run(p, seconds=475, **programs):
     kit, here = os.path.join(p.dir, "kit"), os.path.dirname(HERE)
     shutil.rmtree(kit, ignore_errors=True)
     usual = {"nvidia-smi": SMI, "slipringd": "echo 'Ready after 0 s'; exec sleep 100", "watch": "echo 1000 MHz",
-             "test_emu": OK, "test_cuda": OK, "test_cuda_groups": OK, "test_cuda_kinds": OK, "test_cuda_experts": OK,
+             "test_emu": OK, "test_emu_hopper": OK, "test_cuda": OK, "test_cuda_groups": OK, "test_cuda_kinds": OK, "test_cuda_experts": OK,
              "test_cuda_packed": OK, "test_cuda_hopper": OK, "test_cuda_graph": OK, "test_cuda_masks": OK, "test_cuda_guesses": OK, "test_cuda_pool": OK,
              "test_cuda_encoder": OK,
              "test_cuda_products": OK, "test_cuda_lt": OK, "test_cuda_special": OK, "bench": BENCH % GOOD,
