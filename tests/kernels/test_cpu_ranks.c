@@ -19,9 +19,9 @@
 #include "kernels/share.h"
 #include "tests/rig/drive.h"
 #include "tests/rig/guided_rows.h"
+#include "tests/rig/rank_rig.h"
 #include "tests/rig/tiny.h"
 
-#define RESULTS 256
 #define LONG    560              /* tokens of a prompt: more than a slice */
 #define SHORT   70
 #ifdef __SANITIZE_ADDRESS__
@@ -29,9 +29,6 @@
 #else
 #define EACH 1
 #endif
-
-/* What a play gave: results and their alternatives. */
-struct record { int n; struct sr_result result[RESULTS]; struct sr_top top[RESULTS][SR_TOP_MAX]; };
 
 static const struct sr_model *model;             /* what ranks open */
 static const struct sr_source *source;           /* NULL: of the files of `files` */
@@ -85,23 +82,11 @@ static void open_as(struct drive *d, const struct sr_limits *limits, int world, 
 		fail_msg("%d ranks: %s", world, d->err);
 }
 
-static void keep(struct record *r, const struct drive *d, int from, int n)
-{
-	for (int i = from; i < from + n; i++) {
-		assert_true(r->n < RESULTS);
-		r->result[r->n] = d->batch->result[i];
-		if (d->batch->row[0].n_top)
-			memcpy(r->top[r->n], d->batch->top + (size_t)i * SR_TOP_MAX, sizeof(r->top[0]));
-		r->n++;
-	}
-}
-
 /* Prompts of a slice and more, scores with alternatives, decoding by several, draws with penalties, and blocks that
  * go to the host tier and come back to other places. */
 static void play(struct drive *d, int prompt, struct record *r)
 {
-	const struct sr_sampling warm = { .temperature = 0.9f, .top_p = 0.95f, .seed = 7, .repetition = 1.1f,
-	                                  .frequency = 0.2f };
+	const struct sr_sampling warm = warm_setting();
 	int32_t text[600], back[3] = { 60, 61, 62 };
 	int at;
 
@@ -138,16 +123,6 @@ static void play(struct drive *d, int prompt, struct record *r)
 		drive_step(d);
 		keep(r, d, 0, 3);
 	}
-}
-
-static void check(const char *what, int world, const struct record *is, const struct record *want)
-{
-	assert_int_equal(is->n, want->n);
-	for (int i = 0; i < is->n; i++)
-		if (memcmp(&is->result[i], &want->result[i], sizeof(is->result[0])))
-			fail_msg("%s: %d ranks, result %d: id %d (%.9g), not %d (%.9g)", what, world, i, is->result[i].id,
-			         (double)is->result[i].logprob, want->result[i].id, (double)want->result[i].logprob);
-	assert_memory_equal(is->top, want->top, sizeof(is->top));
 }
 
 static void play_all(const char *what, const struct sr_limits *lim, int most)
@@ -189,17 +164,7 @@ static const struct {
 
 static struct sr_model shape_of_case(size_t c, struct sr_layer *layers)
 {
-	struct sr_model shape = tiny_shape();
-
-	shape.d_model = 128;                     /* 4 runs of columns; 8, and 3 of experts */
-	shape.d_ff = 256;
-	shape.n_vocab = 300;
-	shape.kind[0].n_heads = 6;               /* on 2 ranks 2 and 4; on 4 two ranks have a copy of a KV head */
-	shape.kind[0].n_kv_heads = 3;
-	shape.experts = cases[c].x;
-	if (cases[c].window)
-		tiny_window(&shape, layers, cases[c].window);
-	return shape;
+	return rank_shape(300, &cases[c].x, cases[c].window, layers);
 }
 
 static void test_types(void **state)

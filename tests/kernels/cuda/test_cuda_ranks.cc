@@ -13,6 +13,7 @@ extern "C" {
 #include "tests/cuda/processes.h"
 #include "tests/rig/drive.h"
 #include "tests/rig/guided_rows.h"
+#include "tests/rig/rank_rig.h"
 #include "tests/rig/tiny.h"
 }
 #include <cerrno>
@@ -22,10 +23,6 @@ extern "C" {
 #include <cuda_runtime.h>
 
 #include "tests/emu/nccl.h"
-
-#define RESULTS 64
-
-struct record { int n; struct sr_result result[RESULTS]; struct sr_top top[RESULTS][SR_TOP_MAX]; };
 
 static void open_as(struct drive *d, struct tiny *t, const struct sr_limits *limits, int world)
 {
@@ -39,30 +36,14 @@ static void open_as(struct drive *d, struct tiny *t, const struct sr_limits *lim
 		fail_msg("%d ranks: %s", world, d->err);
 }
 
-static void keep(struct record *r, const struct drive *d, int from, int n)
-{
-	for (int i = from; i < from + n; i++) {
-		assert_true(r->n < RESULTS);
-		r->result[r->n] = d->batch->result[i];
-		if (d->batch->row[0].n_top)
-			memcpy(r->top[r->n], d->batch->top + (size_t)i * SR_TOP_MAX, sizeof(r->top[0]));
-		r->n++;
-	}
-}
-
 /* A prompt with scores and alternatives, another beside it, draws with penalties, and blocks that go to the host tier
  * and come back elsewhere. */
 static void play(struct drive *d, int32_t V, struct record *r)
 {
-	struct sr_sampling warm = {};
+	const struct sr_sampling warm = warm_setting();
 	int32_t text[80], back[2] = { 60, 61 };
 	int at;
 
-	warm.temperature = 0.9f;
-	warm.top_p = 0.95f;
-	warm.seed = 7;
-	warm.repetition = 1.1f;
-	warm.frequency = 0.2f;
 	memset((void *)r, 0, sizeof(*r));
 	for (int i = 0; i < 80; i++)
 		text[i] = i < 4 ? 64 * (i + 1) % V : (i * 37 + i / 5) % V;   /* where ranks' rows begin, too */
@@ -93,16 +74,6 @@ static void play(struct drive *d, int32_t V, struct record *r)
 	}
 }
 
-static void check(const char *what, int world, const struct record *is, const struct record *want)
-{
-	assert_int_equal(is->n, want->n);
-	for (int i = 0; i < is->n; i++)
-		if (memcmp(&is->result[i], &want->result[i], sizeof(is->result[0])))
-			fail_msg("%s: %d ranks, result %d: id %d (%.9g), not %d (%.9g)", what, world, i, is->result[i].id,
-				(double)is->result[i].logprob, want->result[i].id, (double)want->result[i].logprob);
-	assert_memory_equal(is->top, want->top, sizeof(is->top));
-}
-
 static const struct {
 	const char *what;
 	int32_t type;
@@ -125,21 +96,16 @@ static const struct {
 
 static struct tiny *create(size_t c, struct sr_layer *layers)
 {
-	struct sr_model shape = tiny_shape();
+	struct sr_experts x = {};
+	struct sr_model shape;
 
-	shape.d_model = 128;
-	shape.d_ff = 256;
-	shape.n_vocab = cases[c].always ? 301 : 300; /* 301: a part is no multiple of 16 bytes */
-	shape.kind[0].n_heads = 6;               /* on 4 ranks two have a copy of a KV head */
-	shape.kind[0].n_kv_heads = 3;
-	shape.experts.n = cases[c].n;
-	shape.experts.top = cases[c].top;
-	shape.experts.d_ff = cases[c].d_ff;
-	shape.experts.d_shared = cases[c].d_shared;
-	shape.experts.score = cases[c].score;
-	shape.experts.scale = 1;
-	if (cases[c].window)
-		tiny_window(&shape, layers, cases[c].window);
+	x.n = cases[c].n;
+	x.top = cases[c].top;
+	x.d_ff = cases[c].d_ff;
+	x.d_shared = cases[c].d_shared;
+	x.score = cases[c].score;
+	x.scale = 1;
+	shape = rank_shape(cases[c].always ? 301 : 300, &x, cases[c].window, layers); /* 301: a part is no multiple of 16 bytes */
 	return tiny_create(&shape, cases[c].type, cases[c].flags, 5 + c);
 }
 
