@@ -8,6 +8,7 @@
 
 #include "guard/canary.h"
 #include "device.cuh"
+#include "weights/made_up.h"
 #include "kernels/refuse.h"
 
 #define FIRST_MS 300000              /* a driver may have to compile the kernels first */
@@ -32,11 +33,9 @@ void about_to(const struct dev *d, int special)
 
 /* ---- made-up weights -------------------------------------------------------------------- */
 
-enum made_of { BITS, BF16_SMALL, F16_SCALES, F32_ONES, E4M3_SMALL, F32_SCALES };
-
 struct made_reads { struct { uint64_t tag; void *at; } done[64]; unsigned n; };
 
-/* An extent's file says what its bytes are.  Extents are read from even offsets, those of f32 from multiples of 4. */
+/* Extents are read from even offsets, those of f32 from multiples of 4. */
 static int read_made(void *ctx, const struct sr_extent *e, uint64_t from, size_t n, void *buf, uint64_t tag)
 {
 	struct made_reads *r = (struct made_reads *)ctx;
@@ -45,20 +44,8 @@ static int read_made(void *ctx, const struct sr_extent *e, uint64_t from, size_t
 
 	if (r->n == sizeof(r->done) / sizeof(r->done[0]))
 		return -EAGAIN;
-	for (size_t i = 0; i < n; i++) {
-		static const float f32[2] = { 1, 0.01f };
-		unsigned char b = (unsigned char)((seed = seed * 1664525u + 1013904223u) >> 24);
-		bool high = i % 2;
-
-		switch (e->file) {
-		case BF16_SMALL: to[i] = high ? 0x3c | (b & 0x80) : b; break;      /* +-0.01 */
-		case F16_SCALES: to[i] = high ? 0x18 : b; break;                   /* 0.002 */
-		case E4M3_SMALL: to[i] = b & 0xbf; break;                          /* below 2 */
-		case F32_ONES: to[i] = ((const unsigned char *)&f32[0])[i % 4]; break;
-		case F32_SCALES: to[i] = ((const unsigned char *)&f32[1])[i % 4]; break;
-		default: to[i] = b; break;
-		}
-	}
+	for (size_t i = 0; i < n; i++)
+		to[i] = made_byte(e->file, i, (unsigned char)((seed = seed * 1664525u + 1013904223u) >> 24));
 	r->done[r->n].tag = tag;
 	r->done[r->n++].at = buf;
 	return 0;
@@ -75,11 +62,6 @@ static int wait_made(void *ctx, uint64_t *tag, void **at)
 	return 0;
 }
 
-static struct sr_extent made(enum made_of of, int64_t bytes)
-{
-	return (struct sr_extent){ 0, (uint64_t)bytes, of };
-}
-
 /* The type that stands for another: it is held in the same form. */
 static int32_t stand_in(const struct sr_tensor *t)
 {
@@ -93,47 +75,6 @@ static int32_t stand_in(const struct sr_tensor *t)
 	default:
 		return SR_BF16;
 	}
-}
-
-static struct sr_tensor made_tensor(int32_t type, int64_t n, int64_t k)
-{
-	struct sr_tensor t = {};
-
-	if ((type == SR_AWQ4 || type == SR_NVFP4) && k % 32)
-		type = SR_BF16;
-	t.name = "made up";
-	t.type = type;
-	t.n = (int32_t)n;
-	t.k = (int32_t)k;
-	t.count = 1;
-	switch (type) {
-	case SR_F32:
-		t.data = made(F32_ONES, n * k * 4);
-		break;
-	case SR_BF16:
-		t.data = made(BF16_SMALL, n * k * 2);
-		break;
-	case SR_AWQ4:
-		t.group = k % 128 ? 32 : 128;
-		t.scale_type = SR_F16;
-		t.data = made(BITS, n * k / 2);
-		t.zero = made(BITS, k / t.group * n / 2);
-		t.scale = made(F16_SCALES, k / t.group * n * 2);
-		break;
-	case SR_NVFP4:
-		t.group = 16;
-		t.data = made(BITS, n * k / 2);
-		t.scale = made(E4M3_SMALL, n * k / 16);
-		t.zero = made(F32_SCALES, 4);
-		break;
-	case SR_F8:
-		t.group_n = 1;
-		t.scale_type = SR_F32;
-		t.data = made(E4M3_SMALL, n * k);
-		t.scale = made(F32_SCALES, n * 4);
-		break;
-	}
-	return t;
 }
 
 /* ---- a model like another ---------------------------------------------------------------- */
