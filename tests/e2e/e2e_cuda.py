@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The daemon with the CUDA back end in the emulation (tests/emu) where it looks for slipring-cuda.so: a made-up
-model answers as on the CPU; a device that is lost ends every request and the daemon, with code 70 and the Xid;
+model answers as on the CPU; a kernel that is wrong is found at open, named and switched off (SLIPRING_ALL=1: more
+of them, and more ways; half a minute); a device that is lost ends every request and the daemon, with code 70 and the Xid;
 what cannot be used is refused with a sentence before READY."""
 import re, subprocess, threading
 import harness
@@ -52,6 +53,36 @@ def same_as_cpu(model):
         check(off == ["early_start", "dense_few"], f"metrics name what is switched off: {off}")
         first = [a[0][0] for a in answers(p)]
         check(sum(f == c[0][0] for f, c in zip(first, said["cpu"])) >= 2, f"an FP8 cache answers about so: {first}")
+
+
+# A kernel that is made wrong (EMU_SPOIL), on which GPU, its name, and words of the log.
+WRONG = [("wrong rows_args", 80, "dense_few", "is off by"), ("parts sample_args", 90, "sample_blocks", "a draw of 1 rows")]
+MORE = [("wrong hopper_args", 90, "hopper_many", "is off by"), ("wrong run_args", 90, "hopper_attend", "attention of runs"),
+        ("parts attend_args", 80, "pieces", "attention in three pieces"), ("early add_norm_args", 90, "early_start", "a step"),
+        ("traps rows_args", 80, "dense_few", "fails on this GPU"), ("graphs add_norm_args", 80, "graphs", "fails on this GPU"),
+        ("hangs rows_args", 80, "dense_few", "hangs on this GPU")]
+
+
+def found_wrong(model):
+    """The check at open finds a kernel that is wrong: log, metric and doctor name it, and the answers are right."""
+    with Programs() as p:
+        p.serve(model, "--device", "cpu", *FLAGS)
+        right = answers(p)
+    for spoil, capability, name, words in WRONG + (MORE if os.environ.get("SLIPRING_ALL") else []):
+        with Programs(env={"EMU_SPOIL": spoil, "EMU_CAPABILITY": str(capability)}) as p:
+            p.serve(model, "--device", "cuda", *FLAGS)
+            log = p.log("slipring")
+            check(re.search(f"^.*{words}.*$", log, re.M) and f"{name}" in log and "is switched off" in log, f"{spoil}: {log}")
+            off = re.findall(r'^slipring_cuda_kernel_disabled{.*kernel="(\w+)".*} 1', p.ask("GET", "/metrics")[2], re.M)
+            check(name in off and len(off) <= 2, f"{spoil}: the metric names {off}")
+            r = subprocess.run([os.path.join(harness.BUILD, "slipring"), "doctor", "--json"], env=p.env, capture_output=True, text=True)
+            rows = {row["what"]: row for row in json.loads(r.stdout)}
+            check(name in rows.get("its GPU's kernels", {}).get("have", ""), f"{spoil}: doctor says {rows}")
+            agree(answers(p), right)
+            if os.environ.get("SLIPRING_ALL"):
+                said = rows["its GPU's kernels"]["have"]
+                print(f"{spoil}, {capability / 10}", *re.findall("slipring-cuda: .*is switched off", log), f"metric {off}", f"doctor: {said}",
+                      sep="; ")
 
 
 def lost(model, nvml):
@@ -145,7 +176,14 @@ def main():
             subprocess.run([cc, "-shared", "-fPIC", os.path.join(HERE, "cuda/nvml_fake.c"), "-o",
                             os.path.join(nvml, "libnvidia-ml.so.1")], check=True, timeout=60)
         make_model(model)
+        wide = os.path.join(here.dir, "wide")
+        make_model(wide)
+        with open(os.path.join(wide, "config.json")) as f:
+            config = json.load(f)
+        with open(os.path.join(wide, "config.json"), "w") as f:
+            json.dump(config | {"head_dim": 64}, f)      # which Hopper's attention has
         same_as_cpu(model)
+        found_wrong(wide)
         lost(model, nvml if cc else None)
         refusals(model)
         auto(model)

@@ -12,7 +12,8 @@
  *
  * A program that has this as its slipring-cuda.so (tests/e2e/e2e_cuda.py) reads its environment: EMU_DEVICES,
  * the number of devices; EMU_AT_ONCE, all work is done once a callback is asked for or a stream is asked about; EMU_LOSE=FILE, once that file
- * exists every call fails with an illegal address.
+ * exists every call fails with an illegal address; EMU_CAPABILITY, 80; EMU_SPOIL="HOW TYPE", a kernel with an argument
+ * of this type is wrong, reads parts of others wrongly, starts too early, traps, hangs, or traps in graphs alone.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H

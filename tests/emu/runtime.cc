@@ -34,7 +34,7 @@ uint64_t emu_taken;
 uint64_t emu_graph_launches;
 float emu_elapsed_ms;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
-int emu_capability = 80;
+int emu_capability = getenv("EMU_CAPABILITY") ? atoi(getenv("EMU_CAPABILITY")) : 80;
 size_t emu_memory = (size_t)1 << 30;
 bool emu_at_once = getenv("EMU_AT_ONCE");
 
@@ -432,10 +432,30 @@ void emu_wait_for_previous()
 	open_again();
 }
 
-const char *emu_spoiled;
 size_t emu_spoiled_shared;
 enum emu_how emu_spoiled_how;
 bool emu_spoiled_in_graphs;
+
+/* EMU_SPOIL, "HOW ARGUMENTS". */
+static const char *spoiled_by_environment()
+{
+	static const struct { const char *name; enum emu_how how; bool graphs; } ways[] = {
+		{ "wrong ", EMU_WRONG, false }, { "parts ", EMU_WRONG_PARTS, false }, { "early ", EMU_WRONG_EARLY, false },
+		{ "traps ", EMU_TRAPS, false }, { "hangs ", EMU_HANGS, false }, { "graphs ", EMU_TRAPS, true },
+	};
+	const char *asked = getenv("EMU_SPOIL");
+
+	for (const auto &w : ways) {
+		if (!asked || strncmp(asked, w.name, strlen(w.name)))
+			continue;
+		emu_spoiled_how = w.how;
+		emu_spoiled_in_graphs = w.graphs;
+		return asked + strlen(w.name);
+	}
+	return NULL;
+}
+
+const char *emu_spoiled = spoiled_by_environment();
 
 cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, bool early, unsigned cluster,
 	std::function<void()> thread, const char *arguments)
