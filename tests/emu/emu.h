@@ -105,6 +105,7 @@ void add_short(float (&sum)[8], const float *a, const float *b, unsigned step);
 [[noreturn]] void fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread, unsigned cluster = 1);
 unsigned lane_number();              /* of self, in its cluster */
+void will_read(const void *at);      /* self asks for a bulk copy; a fault if it has to wait first: emu_guard() */
 
 /* hopper.cc, for the scheduler */
 void hopper_begin();                 /* a block */

@@ -194,6 +194,7 @@ void emu_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
 	l.to = static_cast<unsigned char *>(to);
 	l.from = static_cast<const unsigned char *>(from);
 	l.bar = bar;
+	emu::will_read(from);
 	emu::take_off(l, bytes, 16);
 }
 
@@ -221,6 +222,7 @@ void emu_tensor_load(void *to, const CUtensorMap *map, int32_t column, int32_t r
 	l.column = column;
 	l.row = row;
 	l.box = true;
+	emu::will_read(map->base);
 	emu::take_off(l, 128 * (size_t)map->box_rows, 1024);
 }
 

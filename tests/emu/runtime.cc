@@ -386,6 +386,13 @@ static void open_again()
 		protect(PROT_READ | PROT_WRITE);
 }
 
+static void not_waited()
+{
+	emu::fault("thread %u of block %u %u %u touches memory that may still be written: it has not waited "
+		"for the kernel before", 32 * emu::self->warp + emu::self->number, emu::block_index.x,
+		emu::block_index.y, emu::block_index.z);
+}
+
 /* On the stack of the fiber that did it, which never comes back. */
 static void touched(int, siginfo_t *, void *)
 {
@@ -395,9 +402,7 @@ static void touched(int, siginfo_t *, void *)
 		signal(SIGSEGV, SIG_DFL);    /* something else, and it will happen again */
 	open_again();
 	if (early && emu::self)
-		emu::fault("thread %u of block %u %u %u touches memory that may still be written: it has not waited "
-			"for the kernel before", 32 * emu::self->warp + emu::self->number, emu::block_index.x,
-			emu::block_index.y, emu::block_index.z);
+		not_waited();
 }
 
 void emu_guard(const void *where)
@@ -413,17 +418,27 @@ void emu_guard(const void *where)
 		signal(SIGSEGV, SIG_DFL);
 }
 
+static bool &mine()
+{
+	return waited[emu::lane_number()];
+}
+
+void emu::will_read(const void *at)
+{
+	for (const auto &m : memory) {
+		const char *from = static_cast<const char *>(m.first), *to = from + m.second;
+
+		if (constant && !mine() && constant >= from && constant < to && (at < from || at >= to))
+			not_waited();
+	}
+}
+
 /* A thread begins. */
 static void enter(bool early)
 {
 	if (!begun && constant && early)
 		protect(PROT_NONE);
 	begun = true;
-}
-
-static bool &mine()
-{
-	return waited[emu::lane_number()];
 }
 
 void emu_wait_for_previous()
