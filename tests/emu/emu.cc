@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -345,6 +346,16 @@ size_t shared_bytes()
 	return pool_bytes;
 }
 
+/* How far blocks are apart that run one after another, of n: not in rows or columns of the grid, and each has its turn. */
+static uint64_t jump_of(uint64_t n)
+{
+	uint64_t jump = (n * 5 / 8) | 1;
+
+	while (std::gcd(jump, n) != 1)
+		jump += 2;
+	return jump;
+}
+
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread, unsigned cluster)
 {
 	static unsigned char *stacks;
@@ -382,9 +393,11 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	body = &thread;
 	pool_bytes = shared_bytes;
 	try {
-		for (uint64_t n = 0; n < blocks; n += cluster) {
+		uint64_t turns = blocks / cluster, jump = emu_reversed ? jump_of(turns) : 1;
+
+		for (uint64_t n = 0; n < turns; n++) {
 			for (unsigned b = 0; b < cluster; b++) {
-				uint64_t i = (emu_reversed ? blocks - cluster - n : n) + b;
+				uint64_t i = (emu_reversed ? turns - 1 - n * jump % turns : n) * cluster + b;
 
 				index_of[b] = dim3((unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
 					(unsigned)(i / ((uint64_t)grid.x * grid.y)));

@@ -40,7 +40,7 @@ struct dim3 {
 	constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
 
-extern bool emu_reversed;            /* warps, lanes and blocks in reverse order */
+extern bool emu_reversed;            /* warps and lanes in reverse order, blocks by jumps from the last one */
 extern uint64_t emu_launches;
 extern bool emu_spoils;              /* of this kernel: every product of a tensor core is wrong by a little */
 extern bool emu_spoils_parts;        /* so is what it reads of other blocks' sums */

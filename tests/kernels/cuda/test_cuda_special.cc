@@ -408,6 +408,48 @@ static void test_run_pieces(void **)
 	}
 }
 
+/* Three tokens of each of two sequences behind 130: each is divided in two pieces for each of five KV heads. */
+static void two_long(struct drive *d, struct answer *a)
+{
+	int32_t text[130];
+
+	a->n = 0;
+	for (int i = 0; i < 130; i++)
+		text[i] = (i * i * 7 + i * 3) % 200;
+	for (int s = 0; s < 2; s++) {
+		drive_begin(d, s, NULL);
+		drive_range(d, s, 10 * s, 9);
+		drive_row(d, s, 0, text, 130, 0, 1);
+		drive_step(d);
+	}
+	for (int i = 0; i < 3; i++) {
+		for (int s = 0; s < 2; s++)
+			drive_row(d, s, 130 + i, text + 2 * i + s, 1, 0, 1);
+		drive_step(d);
+		keep(a, d, 2);
+	}
+}
+
+/* More KV heads than a token has pieces: heads do not count theirs in the same place. */
+static void test_pieces_of_heads(void **)
+{
+	struct sr_model shape = tiny_shape();
+	struct answer truth, a;
+	struct pair p;
+
+	shape.kind[0].n_heads = shape.kind[0].n_kv_heads = 5;
+	shape.kind[0].head_dim = 32;
+	open_pair(&p, &shape, SR_BF16, TINY_UNTIED, 11);
+	two_long(&p.cpu, &truth);
+	for (bool reversed : { false, true }) {
+		emu_reversed = reversed;
+		two_long(&p.gpu, &a);
+		near("", SR_BF16, &truth, &a);
+	}
+	emu_reversed = false;
+	close_pair(&p);
+}
+
 /* ---- the check at open ---------------------------------------------------------------- */
 
 /* A kernel that computes wrongly is found at open and named; the answers are right without it. */
@@ -514,6 +556,7 @@ int main(void)
 		cmocka_unit_test(test_w4_activations),
 		cmocka_unit_test(test_few_most),
 		cmocka_unit_test(test_run_pieces),
+		cmocka_unit_test(test_pieces_of_heads),
 		cmocka_unit_test(test_self_check),
 		cmocka_unit_test(test_nothing_left),
 #endif
