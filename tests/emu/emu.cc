@@ -116,6 +116,7 @@ static void begin(lane *l)
 	l->sp = s;
 	l->state = lane::RUN;
 	l->copies.clear();
+	l->unseen.clear();
 	l->groups.clear();
 	l->wgmmas.clear();
 	l->fragments.clear();
@@ -149,6 +150,7 @@ void fault(const char *fmt, ...)
 void wait_barrier(unsigned barrier, unsigned expected, const char *at)
 {
 	self->state = lane::AT_BARRIER;
+	self->unseen.clear();
 	self->at = at;
 	self->barrier = barrier;
 	self->expected = expected;
@@ -473,13 +475,28 @@ void emu_cp_async_wait(int left)
 				memcpy(c->to, c->from, 16);
 			else
 				memset(c->to, 0, 16);
+			l->unseen.push_back(c->to);
 		}
 		l->copies.erase(l->copies.begin(), l->copies.begin() + (long)l->groups[0]);
 		l->groups.erase(l->groups.begin());
 	}
 }
 
+void emu::show()
+{
+	self->unseen.clear();
+}
+
 /* ---- tensor cores --------------------------------------------------------------------- */
+
+/* A row that a lane has copied and waited for is there for the others behind a barrier. */
+static void want_seen(const emu::lane *warp, const void *row)
+{
+	for (unsigned i = 0; i < 32; i++)
+		for (const void *to : warp[i].unseen)
+			if (to == row)
+				emu::fault("ldmatrix reads what lane %u copied, without a barrier behind its wait", i);
+}
 
 /* Matrix m of four is 8 rows of 16 bytes, at the addresses of lanes 8m .. 8m+7.  Lane i gets elements
  * 2 (i % 4) and the next of row i / 4; transposed: of column i / 4. */
@@ -493,6 +510,8 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed)
 	emu::wait_warp(transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", ~0u, &l, [](emu::lane *w, unsigned) {
 		auto part = [w](unsigned i) { return static_cast<load *>(w[i].arg); };
 
+		for (unsigned i = 0; i < 32; i++)
+			want_seen(w, part(i)->row);
 		for (unsigned i = 0; i < 32; i++) {
 			for (unsigned m = 0; m < 4; m++) {
 				uint16_t v[2];

@@ -8,7 +8,8 @@
  * Found by running a kernel here:
  *	missing barriers     shared memory is NaN at the start, and warps run forward or reversed
  *	                     (emu_reversed): a read that is too early gets NaN or an old value
- *	missing waits        the target of cp.async is NaN until it is waited for
+ *	missing waits        the target of cp.async is NaN until it is waited for; ldmatrix of what another lane
+ *	                     copied, without a barrier behind its wait, is a fault
  *	divergence           a barrier or a shuffle that some lanes do not reach
  *	overruns             of shared memory (canaries), of device memory (ASan, canaries)
  *	misalignment         of cp.async and ldmatrix
@@ -84,6 +85,7 @@ struct lane {
 	void (*combine)(lane *warp, unsigned mask);
 	std::vector<copy> copies;    /* begun and not waited for */
 	std::vector<size_t> groups;  /* copies in each committed group, oldest first */
+	std::vector<const void *> unseen; /* targets of copies that it has waited for, and no barrier followed */
 	std::vector<wgmma> wgmmas;   /* begun and not waited for */
 	std::vector<fragment> fragments;
 	unsigned wgmma_groups;       /* committed */
@@ -99,6 +101,7 @@ size_t shared_bytes();
 void wait_barrier(unsigned barrier, unsigned expected, const char *at);
 void wait_phase(const uint64_t *mbarrier, unsigned parity);
 void wait_late(const char *at);
+void show();                         /* what self has copied is there for its warp */
 void wait_warp(const char *at, unsigned mask, void *arg, void (*combine)(lane *, unsigned));
 /* Eight sums of 32 products: a[k] b[k * step + n]. */
 void add_short(float (&sum)[8], const float *a, const float *b, unsigned step);
@@ -163,8 +166,11 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 
 static inline void emu_barrier_cluster() { emu::wait_barrier(emu::ALL_BLOCKS, 0, "barrier.cluster"); }
 static inline void __syncthreads() { emu::wait_barrier(0, 0, "__syncthreads"); }
-static inline void __syncwarp(unsigned mask = ~0u) { emu::exchange<char>("__syncwarp", mask, 0,
-	emu::self->number); }
+static inline void __syncwarp(unsigned mask = ~0u)
+{
+	emu::show();
+	emu::exchange<char>("__syncwarp", mask, 0, emu::self->number);
+}
 
 template <class T> T __shfl_xor_sync(unsigned mask, T v, int x)
 {

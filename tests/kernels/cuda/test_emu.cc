@@ -282,8 +282,25 @@ static __global__ void diverge_kernel(int how)
 		__shfl_sync(0xffffu, 1, 20);   /* from a lane that takes no part */
 }
 
+static __global__ void unseen_kernel(const float *from, int barrier)
+{
+	SHARED(shared);
+	uint32_t r[4];
+
+	cp_async_16(shared + 16 * threadIdx.x, from + 4 * threadIdx.x, true);
+	cp_async_commit();
+	cp_async_wait<0>();
+	if (barrier)
+		__syncwarp();
+	ldmatrix_x4(r, shared + 16 * threadIdx.x);
+}
+
 static void test_faults(void **)
 {
+	float *from = both<float>(128);
+
+	expect_fault("without a barrier", launched(1, 32, 512, unseen_kernel, (const float *)from, 0));
+	assert_null(launched(1, 32, 512, unseen_kernel, (const float *)from, 1));
 	expect_fault("deadlock", launched(1, 64, 64, diverge_kernel, 0));
 	expect_fault("has ended", launched(1, 64, 64, diverge_kernel, 1));
 	expect_fault("not in its own mask", launched(1, 64, 64, diverge_kernel, 2));
