@@ -48,7 +48,8 @@ def same_as_cpu(model):
     with Programs(env={"SLIPRING_CUDA_WITHOUT": "dense_few,early_start"}) as p:
         p.serve(model, "--device", "cuda", *FLAGS, "--enforce-eager", "--kv-cache-dtype", "fp8", "--dtype", "half",
                 "--enforce-deterministic")
-        check("a token in fp8" in p.log("slipring") and "graphs" not in p.log("slipring"), p.log("slipring"))
+        log = re.sub("slipring-cuda: .* graphs are captured", "", p.log("slipring"))   # by the canary, where that takes long
+        check("a token in fp8" in log and "graphs" not in log, log)
         off = re.findall(r'^slipring_cuda_kernel_disabled{.*kernel="(\w+)".*} 1', p.ask("GET", "/metrics")[2], re.M)
         check(off == ["early_start", "dense_few"], f"metrics name what is switched off: {off}")
         first = [a[0][0] for a in answers(p)]
@@ -56,8 +57,9 @@ def same_as_cpu(model):
 
 
 # A kernel that is made wrong (EMU_SPOIL), on which GPU, its name, and words of the log.
-WRONG = [("wrong rows_args", 80, "dense_few", "is off by"), ("parts sample_args", 90, "sample_blocks", "a draw of 1 rows")]
-MORE = [("wrong hopper_args", 90, "hopper_many", "is off by"), ("wrong run_args", 90, "hopper_attend", "attention of runs"),
+WRONG = [("wrong rows_args", 80, "dense_few", "is off by")]
+MORE = [("parts sample_args", 90, "sample_blocks", "a draw of 1 rows"),
+        ("wrong hopper_args", 90, "hopper_many", "is off by"), ("wrong run_args", 90, "hopper_attend", "attention of runs"),
         ("parts attend_args", 80, "pieces", "attention in three pieces"), ("early add_norm_args", 90, "early_start", "a step"),
         ("traps rows_args", 80, "dense_few", "fails on this GPU"), ("graphs add_norm_args", 80, "graphs", "fails on this GPU"),
         ("hangs rows_args", 80, "dense_few", "hangs on this GPU")]
