@@ -447,7 +447,7 @@ static int make_clients(struct daemon *d, int listen_fd)
 		.scope = scope_of(&d->cfg), .secret = d->secret,
 		.vocab = d->model->m.n_vocab, .context = d->plan.context, .answers = answers_of(d),
 		.vectors = vectors_most(&d->plan.limits), .width = d->plan.limits.vectors ? d->plan.limits.width : 0,
-		.only_pooled = d->plan.limits.whole,
+		.only_pooled = d->plan.limits.whole || d->model->m.classifier.n_labels, .labels = d->model->m.classifier.n_labels,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,
 		.works = d->loop.idle.mode == RUN_INLINE,
 		.stranger_bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 16 * (size_t)sysconf(_SC_PAGESIZE),

@@ -129,6 +129,12 @@ static bool is_encoder(const struct planning *p)
 	return p->m->m.kind[0].bidirectional;
 }
 
+/* It makes no tokens. */
+static bool only_pools(const struct planning *p)
+{
+	return is_encoder(p) || p->m->m.classifier.n_labels;
+}
+
 /* Does a layer keep a state for each sequence? */
 static bool has_states(const struct planning *p)
 {
@@ -233,7 +239,7 @@ static int set_limits(struct planning *p, int64_t total, int32_t context)
 		            "has layers with a state for each sequence, which a wrong guess would change");
 	if (p->pools) {
 		l->vectors = (int32_t)min64(p->out->max_seqs, VECTORS);
-		l->width = p->m->m.d_model;
+		l->width = p->m->m.classifier.n_labels ? p->m->m.classifier.n_labels : p->m->m.d_model;
 	}
 	l->threads = p->cpu ? (p->cfg->threads ? p->cfg->threads : our_cores()) : 0;
 	return 0;
@@ -674,10 +680,11 @@ int plan_make(struct plan *out, const struct config *cfg, const struct model *m,
 	int rc;
 
 	p.pools = cfg->runner == RUNNER_POOLING || (cfg->runner == RUNNER_AUTO && m->pooling.kind);
-	if (is_encoder(&p) && cfg->runner == RUNNER_GENERATE)
-		return fail(&p, -EINVAL, "--runner generate: %s is an encoder, which makes vectors alone (--runner pooling)",
-		            m->m.arch);
-	p.pools |= is_encoder(&p);
+	if (only_pools(&p) && cfg->runner == RUNNER_GENERATE)
+		return fail(&p, -EINVAL, "--runner generate: %s %s", m->m.arch, is_encoder(&p) ?
+		            "is an encoder, which makes vectors alone (--runner pooling)" :
+		            "has a classifier instead of a head that makes tokens (--runner pooling)");
+	p.pools |= only_pools(&p);
 	if (cfg->pooler_config && !p.pools)
 		return fail(&p, -EINVAL, "--pooler-config: %s generates; --runner pooling makes vectors of its prompts", m->m.name);
 	memset(out, 0, sizeof(*out));

@@ -79,7 +79,7 @@ struct sr_limits {
 	int32_t drafts;        /*   guesses (sr_row.n_draft), over all rows; 0 = none.  A back end may refuse more (-ENOTSUP) */
 	int32_t masks;         /* places for masks of guided rows, two for each sequence; 0 = none */
 	int32_t vectors;       /* per batch: rows that answer a vector; 0 = pooled rows are not possible */
-	int32_t width;         /*   elements of a vector: d_model */
+	int32_t width;         /*   elements of a vector: d_model, or of a model with a classifier its labels */
 	int32_t whole;         /* 1: rows are whole prompts, of at most SR_WHOLE_MAX tokens, because the layers look both ways */
 	int32_t logit_rows;    /* rows of f32 logits held at once; more are done in slices */
 	int32_t kv_type;       /* enum sr_kv_type */
@@ -128,7 +128,8 @@ enum sr_op {
 	                          The device itself counts what the slot samples later */
 	SR_CMD_BLOCKS,         /* table[a .. a+n) of this group = n block ids */
 	SR_CMD_END,            /* the slot is free; a BEGIN needs no END before it */
-	SR_CMD_POOL,           /* word: struct sr_pooling; the slot's rows are pooled */
+	SR_CMD_POOL,           /* word: struct sr_pooling; the slot's rows are pooled.  a: from this position on tokens
+	                          are of the second type (model.h); 0: none is */
 	SR_CMD_STATE,          /* the slot's next row continues state a (-1: none, it is the first) and leaves state
 	                          n, which may be a; rows after it continue state n.  No words */
 	SR_CMD_KEEP,           /* the slot's next row leaves its state before position n, which lies inside the row, in

@@ -101,7 +101,8 @@ bool batch_cmd_ok(const struct sr_batch *b, const struct sr_limits *l, const str
 	case SR_CMD_END:
 		return true;
 	case SR_CMD_POOL:
-		return l->vectors > 0 && c->n == POOLING_WORDS && POOLING_WORDS <= left;
+		return l->vectors > 0 && c->n == POOLING_WORDS && POOLING_WORDS <= left &&
+		       upto(c->a, (int64_t)l->seq_blocks * l->block_tokens);
 	case SR_CMD_STATE:
 		return upto((int64_t)c->a + 1, l->n_states) && upto(c->n, (int64_t)l->n_states - 1);
 	case SR_CMD_KEEP:

@@ -33,7 +33,7 @@ unsigned sr_beyond(const struct sr_model *m)
 	               (m->act > SR_GELU_TANH ? SR_HAS_OTHER_ACT : 0u) | (m->norm_after ? SR_HAS_NORM_AFTER : 0u) |
 	               (m->positions.type != SR_NONE ? SR_HAS_POSITIONS : 0u);
 
-	has |= m->inputs ? SR_HAS_INPUTS : 0u;
+	has |= (m->inputs ? SR_HAS_INPUTS : 0u) | (m->classifier.n_labels ? SR_HAS_LABELS : 0u);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		has |= of_kind(&m->kind[i]);
 		if (!sr_same_heads(&m->kind[0], &m->kind[i]))
@@ -56,7 +56,7 @@ int sr_beyond_refuse(const struct sr_model *m, unsigned known, const char *who, 
 		"layers without rope", "experts", "norms behind the sums", "learned positions", "a gate on what is attended",
 		"layers with a state instead of keys and values (the gated delta rule)", "latent keys and values",
 		"heads of other sizes in some layers", "experts beside a feed-forward part", "inputs for each layer",
-		"a scale of what a layer makes",
+		"a scale of what a layer makes", "a classifier of whole prompts",
 	};
 	unsigned lacks = sr_beyond(m) & ~known;
 

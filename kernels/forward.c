@@ -164,6 +164,16 @@ static bool end_layer(const struct ops *op, struct dev *d, const struct net *n, 
 	return true;
 }
 
+/* The logits of labels, from the vectors that pooling left in Y */
+static void classify(const struct ops *op, struct dev *d, const struct net *n, int P)
+{
+	const enum sr_head_act act = (enum sr_head_act)n->m->classifier.act;
+
+	if (n->dense)
+		op->matmul(d, P_Z, P_Y, n->dense, P);
+	op->label(d, n->dense ? P_Z : P_Y, act, n->dense_norm, n->labels, n->labels_bias, n->m->eps, P);
+}
+
 void forward(const struct ops *op, struct dev *d, const struct net *n, int T, int R, int P,
              int logit_rows, void (*yield)(void *ctx), void *ctx)
 {
@@ -191,6 +201,8 @@ void forward(const struct ops *op, struct dev *d, const struct net *n, int T, in
 	op->add_norm(d, ended, post, NULL, kind, m->eps, by, T); /* NULL: X only */
 	if (P > 0)
 		op->pool(d, n->norm, kind, m->eps, P);
+	if (P > 0 && n->labels)
+		classify(op, d, n, P);
 	for (int i = 0; i < R; i += logit_rows) {
 		int r = R - i < logit_rows ? R - i : logit_rows;
 

@@ -186,6 +186,19 @@ struct sr_experts {
 	float   scale;
 };
 
+enum sr_head_act { SR_HEAD_TANH, SR_HEAD_GELU }; /* gelu: the exact one, as SR_GELU_ERF */
+
+/* A classifier of whole prompts.  With x the vector that pooling makes of a prompt, after the model's final norm:
+ *	z = norm(act(dense x + dense_bias));  logits = labels z + labels_bias
+ * dense SR_NONE: z = x.  norm SR_NONE: none; else it is of sr_model.norm_kind.  The vectors that such a model answers are
+ * the logits, n_labels of them. */
+struct sr_classifier {         /* sr_model.classifier */
+	int32_t n_labels;      /* 0: the model has none */
+	int32_t act;           /* enum sr_head_act, with dense */
+	struct sr_tensor dense, dense_bias, norm, norm_bias; /* [D][D], [1][D] */
+	struct sr_tensor labels, labels_bias; /* [n_labels][D], [1][n_labels] */
+};
+
 /* A layer is a norm, a mixer, a norm and a feed-forward part.  A norm that is missing is SR_SAME. */
 struct sr_layer {
 	int32_t mixer;         /* enum sr_mixer */
@@ -223,7 +236,7 @@ struct sr_layer {
 };
 
 struct sr_model {
-	char    name[64], arch[32];
+	char    name[64], arch[48];
 	int32_t n_layers;
 	int32_t d_model;       /* width of the residual stream */
 	int32_t d_ff;          /* of the layer whose feed-forward part is widest */
@@ -247,6 +260,8 @@ struct sr_model {
 	struct sr_tensor in_embed, in_proj, in_norm; /* [V][n_layers * inputs], [n_layers * inputs][D], [1][inputs] */
 	struct sr_tensor embed, norm, norm_bias, head; /* head SR_NONE: tied to embed */
 	struct sr_tensor positions, types;   /* [context][D], [1][D]: added to embed (BERT) */
+	struct sr_tensor second_type;        /* [1][D]: instead of types, from where the second text of a pair begins */
+	struct sr_classifier classifier;
 	struct sr_layer *layer;              /* [n_layers] */
 };
 
@@ -282,7 +297,7 @@ enum sr_beyond {
 	SR_HAS_FFN_BIAS = 1 << 16, SR_HAS_FACTORS = 1 << 17, SR_HAS_NO_ROPE = 1 << 18, SR_HAS_EXPERTS = 1 << 19,
 	SR_HAS_NORM_AFTER = 1 << 20, SR_HAS_POSITIONS = 1 << 21, SR_HAS_GATE = 1 << 22, SR_HAS_STATE = 1 << 23,
 	SR_HAS_LATENT = 1 << 24, SR_HAS_WIDTHS = 1 << 25, SR_HAS_BESIDE = 1 << 26, SR_HAS_INPUTS = 1 << 27,
-	SR_HAS_OUT_SCALE = 1 << 28,
+	SR_HAS_OUT_SCALE = 1 << 28, SR_HAS_LABELS = 1 << 29,
 };
 unsigned sr_beyond(const struct sr_model *m);
 

@@ -170,6 +170,14 @@ static void add_layer(struct loading *ld, struct net_layer *w, const struct sr_l
 	add_tensor(ld, w ? &w->out_scale : NULL, &y->out_scale);
 }
 
+static void add_classifier(struct loading *ld, struct net *n, const struct sr_classifier *c)
+{
+	add_with_bias(ld, n ? &n->dense : NULL, &c->dense, &c->dense_bias);
+	add_with_bias(ld, n ? &n->dense_norm : NULL, &c->norm, &c->norm_bias);
+	add_tensor(ld, n ? &n->labels : NULL, &c->labels);
+	add_tensor(ld, n ? &n->labels_bias : NULL, &c->labels_bias);
+}
+
 int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struct sr_model *m,
                  char *err, size_t errlen)
 {
@@ -186,6 +194,7 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 	add_tensor(&ld, n ? &n->embed : NULL, &m->embed);
 	add_tensor(&ld, n ? &n->positions : NULL, &m->positions);
 	add_tensor(&ld, n ? &n->types : NULL, &m->types);
+	add_tensor(&ld, n ? &n->second_type : NULL, &m->second_type);
 	add_tensor(&ld, n ? &n->in_embed : NULL, &m->in_embed);
 	add_tensor(&ld, n ? &n->in_proj : NULL, &m->in_proj);
 	add_tensor(&ld, n ? &n->in_norm : NULL, &m->in_norm);
@@ -193,6 +202,7 @@ int64_t net_load(const struct ops *op, struct dev *d, struct net *n, const struc
 		add_layer(&ld, n ? &n->layer[l] : NULL, &m->layer[l]);
 	add_with_bias(&ld, n ? &n->norm : NULL, &m->norm, &m->norm_bias);
 	add_tensor(&ld, n ? &n->head : NULL, &m->head);
+	add_classifier(&ld, n, &m->classifier);
 	if (n && tied)
 		n->head = n->embed;
 	if (n && ld.bytes < 0)

@@ -29,7 +29,8 @@ struct net {
 	const struct sr_model *m;
 	struct weight *embed, *norm, *head;
 	struct weight *in_embed, *in_proj, *in_norm;       /* inputs for each layer */
-	struct weight *positions, *types;                  /* added to embed: by position; a vector */
+	struct weight *positions, *types, *second_type;    /* added to embed: by position; a vector, or the other */
+	struct weight *dense, *dense_norm, *labels, *labels_bias; /* sr_classifier */
 	int32_t ranks;              /* 1: each place that a product reads is gathered from several ranks first; 0: one rank */
 	struct net_layer *layer;    /* [n_layers] */
 };

@@ -48,8 +48,9 @@ struct ops {
 	int64_t (*weight)(struct dev *, struct weight **out, const struct sr_tensor *const *part,
 	                  const struct sr_tensor *const *bias, int n, char *err, size_t errlen);
 
-	/* X[T] = table[token[t]] * scale, whole on every rank although each has a part of the table; and the rows of net.positions and net.types; SR_LAST is looked up by
-	 * slot */
+	/* X[T] = table[token[t]] * scale, whole on every rank although each has a part of the table; and the rows of
+	 * net.positions and net.types, or net.second_type from the position on that SR_CMD_POOL names.  SR_LAST is looked
+	 * up by slot */
 	void (*embed)(struct dev *, const struct weight *table, float scale, int T);
 
 	/* X += by * Z, or by * norm(Z) with post if given; nothing if first.  Then Y = norm(X) with pre; or
@@ -122,8 +123,15 @@ struct ops {
 	void (*sample)(struct dev *, float cap, int i0, int R);
 
 	/* The P runs of pooled rows (struct batch_pool): norm(X) with w of the tokens that count, or X if w is
-	 * NULL, goes into the slot's sum; the last run of a prompt makes the vector of the batch */
+	 * NULL, goes into the slot's sum; the last run of a prompt makes the vector of the batch.  In a model with a
+	 * classifier Y[i] is the vector of the prompt that run i ends, as it was pooled; of other runs Y[i] is zero */
 	void (*pool)(struct dev *, const struct weight *w, enum sr_norm how, float eps, int P);
+
+	/* With z the rows of a place, as many as there are runs: the logits of the labels are the vectors of the batch.
+	 * From Z: z is norm(act(Z)) first, norm NULL: act(Z).  From Y: z is Y.  bias may be NULL; eps: the norm's, which
+	 * is a LayerNorm */
+	void (*label)(struct dev *, enum place z, enum sr_head_act, const struct weight *norm, const struct weight *labels,
+	              const struct weight *bias, float eps, int P);
 
 	/* Tests only: rows of a place as f32, both ways */
 	void (*put)(struct dev *, enum place, const float *, int T);

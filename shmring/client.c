@@ -417,7 +417,7 @@ static int pooling_name(struct sr_conn *c, struct sr_wire_request *w, const stru
 	uint32_t n = c->model.vectors;
 
 	if (!(q->flags & SR_POOLED))
-		return q->pooling.kind || q->pooling.width || q->pooling.unit ? -EINVAL : 0;
+		return q->pooling.kind || q->pooling.width || q->pooling.unit || q->second ? -EINVAL : 0;
 	if (!n)
 		return -ENOTSUP;
 	if (q->pooling.kind > SR_POOL_LOGITS || q->pooling.unit > 1)
@@ -425,6 +425,7 @@ static int pooling_name(struct sr_conn *c, struct sr_wire_request *w, const stru
 	w->pool = (uint8_t)q->pooling.kind;
 	w->unit = (uint8_t)q->pooling.unit;
 	w->width = q->pooling.width;
+	w->second = q->second;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t p = (c->next_vector + i) % n;
 

@@ -373,7 +373,9 @@ static bool pooling_true(const struct host_config *cfg, const struct sr_shape *s
 	struct sr_sampling none = { .min_position = (int32_t)q->span[0].n };
 
 	if (!(q->flags & SR_POOLED))
-		return !q->pool && !q->unit && !q->width && !q->place && !encoder;
+		return !q->pool && !q->unit && !q->width && !q->place && !q->second && !encoder;
+	if (q->second >= q->span[0].n || (q->unit && cfg->model.flags & SR_LABELS))
+		return false;
 	if (q->flags & (SR_GUIDED | SR_PROMPT_LOGPROBS | SR_SEEDED) || q->max_tokens || q->n_top ||
 	    q->n_prompt_top || q->n_answer || memcmp(&q->sampling, &none, sizeof(none)))
 		return false;
@@ -391,7 +393,7 @@ static bool request_true(const struct host_config *cfg, const struct sr_shape *s
 {
 	uint32_t context = cfg->model.context, n_prompt = q->span[0].n - q->n_answer; /* without the answer */
 
-	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) || q->zero1 ||
+	if (q->flags & ~(uint32_t)FLAGS || !all_zero(q->zero0, sizeof(q->zero0)) ||
 	    !all_zero(q->zero, sizeof(q->zero)) || !spans_true(q->span))
 		return false;
 	if (!pooling_true(cfg, s, q) || (q->flags & SR_GUIDED && !(s->guides && q->max_tokens)))

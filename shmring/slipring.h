@@ -77,7 +77,10 @@ struct sr_model_info {
 enum {                       /* flags of a connection */
 	SR_TENANTS_HEARD = 1,    /* sr_request.tenant counts: our uid is the daemon's or its gateway's */
 	SR_TENANTS_APART = 2,    /* cached prefixes are shared within a tenant (--prefix-cache-scope tenant) */
-	SR_ONLY_POOLED = 4,      /* the model is an encoder: it answers pooled requests alone, not with LOGITS */
+	SR_ONLY_POOLED = 4,      /* the model is an encoder or classifies: it answers pooled requests alone, but
+	                            none with LOGITS */
+	SR_LABELS = 8,           /* the model classifies: a vector is the logits of its labels, `width` of them,
+	                            and never of length 1 */
 };
 
 struct sr_pair {             /* a token with a bias, or with its log-probability */
@@ -133,6 +136,10 @@ struct sr_request {
 	                            SR_PROMPT_LOGPROBS */
 	uint64_t name;           /* by which slipring why finds the request after its end, see
 	                            stats_request_name(); 0 = none.  The daemon does nothing else with it */
+	uint32_t second;         /* with SR_POOLED: the prompt is a pair of texts, and its tokens from here on are
+	                            of the second type, which some encoders tell apart (BERT).  0: none is; else
+	                            below n_prompt */
+	uint32_t padding2;       /* not read */
 };
 
 /* Why a request ended: SR_STOP an end-of-sequence or stop id (the last token's id), SR_LENGTH

@@ -124,7 +124,7 @@ struct sr_wire_request {
 	struct sr_sampling sampling;
 	uint8_t  trace_id[16], span_id[8];
 	uint32_t n_answer;                        /* ids at the prompt's end that are answer already */
-	uint32_t zero1;
+	uint32_t second;                          /* of SR_POOLED: as in struct sr_request; else 0 */
 	uint64_t name;
 	uint8_t  zero[48];
 };

@@ -29,7 +29,9 @@ static uint64_t stored_bytes(const struct sr_tensor *t)
 void show_each_tensor(const struct sr_model *m, void (*fn)(const struct sr_tensor *t, void *ctx), void *ctx)
 {
 	const struct sr_tensor *end[] = { &m->norm, &m->norm_bias, &m->head, &m->in_embed, &m->in_proj,
-	                                  &m->in_norm };
+	                                  &m->in_norm, &m->classifier.dense, &m->classifier.dense_bias,
+	                                  &m->classifier.norm, &m->classifier.labels,
+	                                  &m->classifier.labels_bias };
 
 	fn(&m->embed, ctx);
 	for (int32_t l = 0; l < m->n_layers; l++) {

@@ -31,7 +31,8 @@ struct clients_config {
 	struct prefix_secret secret;  /* the keys of salts and tenants are made from it */
 	int32_t  vocab, context;
 	int32_t  width;               /* most elements of a vector; 0: there are none */
-	bool     only_pooled;         /* the model is an encoder */
+	bool     only_pooled;         /* the model is an encoder or classifies */
+	bool     labels;              /* it classifies: vectors are logits of labels */
 	const int32_t *eos;           /* [n_eos] end an answer unless SR_IGNORE_EOS */
 	int32_t  n_eos;
 	char     model_name[64];

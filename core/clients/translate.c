@@ -66,7 +66,7 @@ static void commands_of(struct clients *cl, const struct host_request *r, const 
 
 	if (r->q.flags & SR_POOLED) {
 		put(cl, out, &(struct sr_pooling){ r->q.pool, r->q.width, r->q.unit }, POOLING_WORDS);
-		put_cmd(cl, out, SR_CMD_POOL, 0);
+		put_cmd(cl, out, SR_CMD_POOL, (int32_t)r->q.second);
 	}
 	out->stop = out->n_words;
 	if (!(r->q.flags & (SR_IGNORE_EOS | SR_POOLED)))

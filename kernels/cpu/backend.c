@@ -73,6 +73,7 @@ static void lay_thread(struct sr_backend *b, struct dev *d, struct cutter *c)
 	size_t V = (size_t)m->n_vocab, row = (size_t)m->d_model, D = row, turned = 0, attend = 0;
 
 	row = max_size(row, (size_t)m->n_layers * (size_t)m->inputs);
+	row = max_size(row, m->classifier.n_labels ? 2 * D : 0);
 	for (int32_t i = 0; i < m->n_kinds; i++) {
 		const struct sr_attn *kind = &m->kind[i];
 
@@ -177,7 +178,7 @@ static size_t lay_slots(struct sr_backend *b, uint8_t *base)
 		int32_t *table = cut(&c, (size_t)b->lim.n_groups * blocks, sizeof(int32_t));
 		int32_t *history = cut(&c, (size_t)b->history_cap, sizeof(int32_t));
 		uint32_t *word = cut(&c, (size_t)slot_words(&b->lim), sizeof(uint32_t));
-		float *sum = cut(&c, b->lim.vectors ? (size_t)b->lim.width : 0, sizeof(float));
+		float *sum = cut(&c, b->lim.vectors ? (size_t)b->m.d_model : 0, sizeof(float));
 
 		if (base)
 			s[i] = (struct slot){ .table = table, .history = history, .word = word, .sum = sum };

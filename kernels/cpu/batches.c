@@ -72,6 +72,7 @@ static void do_command(struct sr_backend *b, const struct sr_cmd *c)
 		break; /* BEGIN clears the slot */
 	case SR_CMD_POOL:
 		memcpy(&s->pooling, word, sizeof(s->pooling));
+		s->second = c->a;
 		break;
 	case SR_CMD_STATE:
 		s->from = c->a;

@@ -141,7 +141,7 @@ struct dev {
 	struct routing routing;
 	float   *attend;             /* scratch of kern.attend */
 	uint8_t *turned;             /* and of latent values */
-	float   *row;                /* [d_model], [head_dim] or [n_layers * inputs], the longest */
+	float   *row;                /* [d_model], with a classifier twice that, [head_dim] or [n_layers * inputs], the longest */
 	struct sample_scratch sample;
 };
 

@@ -98,6 +98,14 @@ static void embed_far(struct dev *d, const struct weight *table, int T)
 	d->far = bit(P_Z);
 }
 
+/* What is added to a token of the first text of a pair, or the second. */
+static const struct weight *type_of(const struct sr_backend *b, const struct batch_token *t)
+{
+	int32_t second = b->net.second_type ? b->slot[t->slot].second : 0;
+
+	return second && t->position >= second ? b->net.second_type : b->net.types;
+}
+
 static void embed(struct dev *d, const struct weight *table, float scale, int T)
 {
 	struct range r = own_rows(d, T);
@@ -115,7 +123,7 @@ static void embed(struct dev *d, const struct weight *table, float scale, int T)
 		if (scale != 1)
 			for (int32_t i = 0; i < D; i++)
 				x[i] *= scale;
-		add_row(d, d->b->net.types, 0, x);
+		add_row(d, type_of(d->b, &d->b->slice->token[t]), 0, x);
 		add_row(d, d->b->net.positions, d->b->slice->token[t].position, x);
 	}
 }
@@ -523,8 +531,26 @@ static void pool_run(struct dev *d, const struct batch_pool *p, const struct wei
 		else
 			memcpy(sum, x, (size_t)D * sizeof(float));
 	}
-	if (p->vector >= 0)
+	if (p->vector >= 0 && !b->net.labels)
 		pool_end(d, p, sum);
+}
+
+/* Y, with a classifier: what runs left that end a prompt. */
+static void pool_rows(struct dev *d, int P)
+{
+	struct range r = own_rows(d, P);
+	int32_t D = d->b->m.d_model;
+
+	meet(d); /* each run was another thread's */
+	for (int32_t i = r.from; i < r.to; i++) {
+		const struct batch_pool *p = &d->b->slice->pool[i];
+		const float *sum = d->b->slot[p->slot].sum;
+		float *y = row_of(d, P_Y, i, P);
+		float by = p->pool == SR_POOL_MEAN ? 1 / (float)(p->first + p->n) : 1;
+
+		for (int32_t k = 0; k < D; k++)
+			y[k] = p->vector >= 0 ? sum[k] * by : 0;
+	}
 }
 
 /* A run for each thread in turn; a slice has at most one of a sequence. */
@@ -536,6 +562,48 @@ static void pool(struct dev *d, const struct weight *w, enum sr_norm how, float 
 		meet(d);
 	for (int32_t i = r.from; i < r.to; i++)
 		pool_run(d, &d->b->slice->pool[i], w, how, eps);
+	if (d->b->net.labels)
+		pool_rows(d, P);
+}
+
+static float head_act(enum sr_head_act act, float x)
+{
+	return act == SR_HEAD_TANH ? tanhf(x) : x / 2 * (1 + erff(x * 0.70710678f));
+}
+
+/* The logits of the prompt that run i ends, in the slot's vector of the batch. */
+static void label_run(struct dev *d, const float *z, int32_t i, const struct weight *labels, const struct weight *bias)
+{
+	const struct sr_backend *b = d->b;
+	const struct batch_pool *p = &b->slice->pool[i];
+	const int32_t D = b->m.d_model, wanted = (int32_t)b->slot[p->slot].pooling.width;
+	float *out = b->batch.vector + (size_t)p->vector * (size_t)b->lim.width, *row = d->row + D;
+
+	for (int32_t l = 0; l < (wanted ? wanted : b->m.classifier.n_labels); l++) {
+		if (!labels->vec)
+			weights_lookup(b, labels, l, row);
+		out[l] = dot_of_sixteens(z, labels->vec ? labels->vec : row, D) + (bias ? bias->vec[l] : 0);
+	}
+}
+
+static void label(struct dev *d, enum place from, enum sr_head_act act, const struct weight *norm,
+                  const struct weight *labels, const struct weight *bias, float eps, int P)
+{
+	struct range r = P <= SOLO || from == P_Z ? deal(P, d) : own_rows(d, P);
+	int32_t D = d->b->m.d_model;
+
+	enter(d, from == P_Z ? bit(P_Z) : 0, 0);
+	for (int32_t i = r.from; i < r.to; i++) {
+		const float *z = row_of(d, from, i, P);
+
+		if (d->b->slice->pool[i].vector < 0)
+			continue;
+		for (int32_t k = 0; from == P_Z && k < D; k++)
+			d->row[k] = head_act(act, z[k]);
+		if (from == P_Z && norm)
+			kern_layer_norm(d->row, norm->vec, norm->bias, eps, D, d->row);
+		label_run(d, from == P_Z ? d->row : z, i, labels, bias);
+	}
 }
 
 /* ---- tests: a team of one ------------------------------------------------------------------------------ */
@@ -573,6 +641,7 @@ const struct ops cpu_ops = {
 	.pick_norm = pick_norm,
 	.sample = sample_results,
 	.pool = pool,
+	.label = label,
 	.put = put,
 	.get = get,
 };

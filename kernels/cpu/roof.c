@@ -83,7 +83,7 @@ static double int8_share(const struct sr_backend *b)
 	double macs[N_FORMS] = { 0 }, all = 0;
 
 	for (const struct weight *w = b->weights; w; w = w->next)
-		for (int32_t i = 0; w != b->net.embed && w != b->net.head && w != b->net.in_embed && i < w->n_parts; i++)
+		for (int32_t i = 0; w != b->net.embed && w != b->net.head && w != b->net.in_embed && w != b->net.dense && w != b->net.labels && i < w->n_parts; i++)
 			macs[w->part[i].form] += (double)w->part[i].n * w->k * (of_experts(b, w) ? b->m.experts.top : w->count);
 	for (int form = 0; form < N_FORMS; form++)
 		all += macs[form];

@@ -21,7 +21,8 @@ struct slot {
 	uint32_t *word;              /* [words] */
 	int32_t   n_words;
 	struct sr_pooling pooling;   /* of a pooled request */
-	float    *sum;               /* [width] of its tokens so far; with SR_POOL_FIRST, the first's */
+	int32_t   second;            /* SR_CMD_POOL */
+	float    *sum;               /* [d_model] of its tokens so far; with SR_POOL_FIRST, the first's */
 	int32_t   from, to;          /* SR_CMD_STATE */
 	int32_t   keep, keep_at;     /* SR_CMD_KEEP; keep -1: nothing */
 };

@@ -117,7 +117,8 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->whole && lim->seq_blocks * lim->block_tokens > SR_WHOLE_MAX)
 		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens: --max-model-len %d", SR_WHOLE_MAX,
 			SR_WHOLE_MAX);
-	if (sr_beyond_refuse(m, lim->whole ? ~0u : ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
+	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_LABELS | (lim->whole ? 0 : SR_HAS_BIDIRECTIONAL)), "the CUDA back end",
+		err, errlen) ||
 	    wide_check(m, lim, err, errlen))
 		return -ENOTSUP;
 	if (experts_check(m, err, errlen) || recur_check(m, err, errlen))
@@ -147,7 +148,7 @@ static void get(struct dev *, enum place, float *, int);
 static const struct ops cuda_ops = {
 	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, norm, sum, scale, inputs, input_mul, weigh, heads, attend,
 	attend_gate, recur, act_mul, pick_norm,
-	sample, pool,
+	sample, pool, NULL,
 	put, get,
 };
 

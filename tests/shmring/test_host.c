@@ -323,7 +323,7 @@ static const struct { const char *what; bool good; struct sr_wire_request q; } e
 	{ "plain", true, Q() },
 	{ "every flag", true, Q(.flags = 15) }, { "one more", false, Q(.flags = 16) },
 	{ "reserved, first", false, Q(.zero0[0] = 1) }, { "reserved, last of the line", false, Q(.zero0[1] = 1) },
-	{ "reserved, last line", false, Q(.zero[0] = 1) }, { "a reserved word", false, Q(.zero1 = 1) },
+	{ "reserved, last line", false, Q(.zero[0] = 1) }, { "a second text without pooling", false, Q(.second = 1) },
 	{ "reserved, last", false, Q(.zero[sizeof(((struct sr_wire_request *)0)->zero) - 1] = 1) },
 	{ "a name", true, Q(.name = UINT64_MAX) },
 	{ "to the context", true, { ASKS(255, 1) } },

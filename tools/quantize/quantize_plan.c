@@ -103,6 +103,9 @@ int quantize_check(struct quantize *z)
 		return quantize_fail(z, -ENOTSUP, "%s: %s is an encoder, which is small and loses more with 4 "
 		                     "bits than it "
 		                     "saves; a GGUF of 8 bits (Q8_0) of it runs here", z->where.path, m->arch);
+	if (has & SR_HAS_LABELS)
+		return quantize_fail(z, -ENOTSUP, "%s: %s has a classifier, which quantize does not write",
+		                     z->where.path, m->arch);
 	if (has & (SR_HAS_INPUTS | SR_HAS_SHARED_KV))
 		return quantize_fail(z, -ENOTSUP, "%s: layers of %s read inputs or keys of other layers, but "
 		                     "quantize computes "

@@ -164,6 +164,9 @@ static void edges(void **state)
 		{ "logits of nothing", false, { GOOD, .pool = SR_POOL_LOGITS } },
 		{ "logits cut", false, { LOGITS(2), .width = 1 } },
 		{ "logits of length 1", false, { LOGITS(2), .unit = 1 } },
+		{ "a second text", true, { GOOD, .second = 3 } },
+		{ "a second text behind the prompt", false, { GOOD, .second = 4 } },
+		{ "a second text far behind", false, { GOOD, .second = UINT32_MAX } },
 		{ "a place without a pool", false, { GOOD, .flags = 0, .pool = 0, .max_tokens = 1 } },
 		{ "a pool without its flag", false, { GOOD, .flags = 0, .place = 0, .max_tokens = 1 } },
 	};
@@ -249,6 +252,33 @@ static void an_encoder_makes_no_tokens(void **state)
 	evil_close(&e);
 }
 
+/* A classifier answers logits: none of length 1. */
+static int start_classifier(void **state)
+{
+	(void)state;
+	daemon_start(&d, &(struct clients_config){ .only_pooled = true, .labels = true });
+	return 0;
+}
+
+static void logits_have_no_length(void **state)
+{
+	static const struct sr_wire_request pooled = { GOOD }, unit = { GOOD, .unit = 1 };
+	struct sr_conn *c = open_pooled(8);
+	struct evil e;
+
+	(void)state;
+	assert_true(sr_model(c)->flags & SR_LABELS);
+	sr_close(c);
+	evil_open(&e, d.path, small_pooled);
+	assert_true(evil_put(&e, &pooled));
+	evil_ends(&e, 1);
+	assert_int_equal(e.finish, SR_STOP);
+	assert_true(evil_put(&e, &unit));
+	evil_ends(&e, 2);
+	assert_int_equal(e.finish, -EINVAL);
+	evil_close(&e);
+}
+
 #define TEST(t) cmocka_unit_test_setup_teardown(t, start, stop_it)
 
 int main(void)
@@ -256,6 +286,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(each_vector_is_its_prompts), TEST(places_come_back), TEST(edges), TEST(one_place_twice),
 		TEST(grants), cmocka_unit_test_setup_teardown(an_encoder_makes_no_tokens, start_encoder, stop_it),
+		cmocka_unit_test_setup_teardown(logits_have_no_length, start_classifier, stop_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
