@@ -6,6 +6,9 @@
  * embeddings' is norm1 of layer 0, and the last one is the model's (SR_AFTER_ALL).  ModernBERT has a norm of the
  * embeddings that replaces them, and none else before layer 0 attends: that is norm1 of layer 0, too
  * (SR_AFTER_FIRST).
+ *
+ * A class .. ForSequenceClassification has the same with a classifier (classifier.c), and its names begin with
+ * `before`.  In a GGUF the classifier's tensors say that there is one.
  */
 #include "impl.h"
 
@@ -17,7 +20,8 @@
 
 #define NAME_MAX_BYTES 96
 
-enum { ONE, sD, sF, sV, sP, sT };      /* sizes: of the model, feed-forward, vocabulary, positions, types */
+enum { ONE, sD, sF, sV, sP, sT, sT2 }; /* sizes: of the model, feed-forward, vocabulary, positions, types; sT2: the
+                                        * second type, which only a classifier is given */
 /* Where a tensor belongs: to each layer; to layer 0, or each other one; to the layer behind, or the last one's to
  * the model; to the model. */
 enum place_of { LAYER, FIRST, OTHERS, NEXT, MODEL };
@@ -33,6 +37,8 @@ struct encoder_spec {
 
 struct encoder {
 	const char *class, *type;      /* config.json: architectures[0], model_type */
+	const char *classifies, *before; /* the class with a classifier, and how its names begin; NULL: there is none */
+	enum model_head head;          /* that classifier's form */
 	const char *gguf;              /* general.architecture; NULL: its GGUF files bear another family's name */
 	const char *layer;             /* what names of a layer begin with in a directory */
 	const struct encoder_spec *specs;
@@ -61,6 +67,7 @@ static const struct encoder_spec bert_specs[] = {
 	{ "embeddings.word_embeddings.weight", "token_embd.weight", M(embed), MODEL, sV, sD, 0, 1 },
 	{ "embeddings.position_embeddings.weight", "position_embd.weight", M(positions), MODEL, sP, sD, 0, 1 },
 	{ "embeddings.token_type_embeddings.weight", "token_types.weight", M(types), MODEL, sT, sD, 0, 1 },
+	{ "embeddings.token_type_embeddings.weight", "token_types.weight", M(second_type), MODEL, sT2, sD, 0, 1 },
 };
 static const struct encoder_spec nomic_specs[] = {
 	{ "attn.Wqkv.weight", "attn_qkv.weight", L(q), LAYER, sD, sD, 0, 3 },
@@ -93,6 +100,8 @@ static const struct encoder_spec modern_specs[] = {
 #undef L
 #undef M
 #define COUNT(list) ((int)(sizeof(list) / sizeof(*(list))))
+
+static bool classifies(const struct opening *o, const struct encoder *e);
 
 /* ---- what only one family has --------------------------------------------------------------- */
 
@@ -216,7 +225,7 @@ static int modern_layers(struct opening *o)
 static int read_modern(struct opening *o)
 {
 	static const char *const none[] = { "attention_bias", "mlp_bias", "norm_bias" };
-	static const char *const any[] = { "classifier_activation", "global_rope_theta", "local_rope_theta" };
+	static const char *const any[] = { "global_rope_theta", "local_rope_theta" };
 	const struct setting window = { "attention.sliding_window", "local_attention" };
 	const struct setting all = { "rope.freq_base", "global_rope_theta" };
 	const struct setting near = { "rope.freq_base_swa", "local_rope_theta" };
@@ -229,6 +238,9 @@ static int read_modern(struct opening *o)
 	for (int i = 0; o->config && i < COUNT(none); i++)
 		if ((rc = model_must(o, none[i], "false")) != 0)
 			return rc;
+	if (!o->g && classifies(o, model_encoder(o)) && (rc = model_must(o, "classifier_activation", "gelu")) != 0)
+		return rc;
+	model_note_asked(o, false, "classifier_activation");
 	for (int i = 0; i < COUNT(any); i++)
 		model_note_asked(o, false, any[i]);
 	if ((rc = model_int(o, window, 2, 1 << 20, &local)) < 0 || (rc = model_float(o, all, 2, 1e12, &theta[0])) < 0 ||
@@ -245,17 +257,22 @@ static int read_modern(struct opening *o)
 }
 
 static const struct encoder encoders[] = {
-#define ROW(class, type, gguf, layer, specs, ...) { class, type, gguf, layer, specs, COUNT(specs), __VA_ARGS__ }
-	ROW("BertModel", "bert", "bert", "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF, "hidden_act", NULL),
-	ROW("RobertaModel", "roberta", NULL, "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF, "hidden_act",
+#define ROW(class, type, head, gguf, layer, specs, ...) \
+	{ class "Model", type, head, gguf, layer, specs, COUNT(specs), __VA_ARGS__ }
+#define HEAD(class, before, head) class "ForSequenceClassification", before, head
+#define NO_HEAD NULL, NULL, HEAD_NONE
+	ROW("Bert", "bert", HEAD("Bert", "bert.", HEAD_BERT), "bert", "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF, "hidden_act", NULL),
+	ROW("Roberta", "roberta", HEAD("Roberta", "roberta.", HEAD_ROBERTA), NULL, "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF, "hidden_act",
 	    read_roberta),
-	ROW("XLMRobertaModel", "xlm-roberta", NULL, "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF,
+	ROW("XLMRoberta", "xlm-roberta", HEAD("XLMRoberta", "roberta.", HEAD_ROBERTA), NULL, "encoder.layer.", bert_specs, SR_AFTER_ALL, SR_PLAIN, SR_GELU_ERF,
 	    "hidden_act", read_roberta),
-	ROW("NomicBertModel", "nomic_bert", "nomic-bert", "encoder.layers.", nomic_specs, SR_AFTER_ALL, SR_GATED, SR_SILU,
+	ROW("NomicBert", "nomic_bert", NO_HEAD, "nomic-bert", "encoder.layers.", nomic_specs, SR_AFTER_ALL, SR_GATED, SR_SILU,
 	    "hidden_act", read_nomic),
-	ROW("ModernBertModel", "modernbert", "modern-bert", "layers.", modern_specs, SR_AFTER_FIRST, SR_GATED, SR_GELU_ERF,
+	ROW("ModernBert", "modernbert", HEAD("ModernBert", "model.", HEAD_MODERN), "modern-bert", "layers.", modern_specs, SR_AFTER_FIRST, SR_GATED, SR_GELU_ERF,
 	    "hidden_activation", read_modern),
 #undef ROW
+#undef HEAD
+#undef NO_HEAD
 };
 
 const struct encoder *model_encoder(const struct opening *o)
@@ -270,8 +287,18 @@ const struct encoder *model_encoder(const struct opening *o)
 
 		if (name && (o->g ? strlen(name) == s.n && memcmp(name, s.s, s.n) == 0 : class && strcmp(name, class) == 0))
 			return &encoders[i];
+		if (!o->g && class && encoders[i].classifies && strcmp(encoders[i].classifies, class) == 0)
+			return &encoders[i];
 	}
 	return NULL;
+}
+
+/* Has it a classifier? */
+static bool classifies(const struct opening *o, const struct encoder *e)
+{
+	const char *class = json_string_value(json_array_get(json_object_get(o->config, "architectures"), 0));
+
+	return e->classifies && (o->g ? gguf_tensor(o->g, "cls.output.weight") != NULL : strcmp(class, e->classifies) == 0);
 }
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -387,7 +414,7 @@ static int check_heads(struct opening *o)
 int model_encoder_settings(struct opening *o)
 {
 	const struct encoder *e = model_encoder(o);
-	const char *name = o->g ? e->gguf : e->class;
+	const char *name = o->g ? e->gguf : classifies(o, e) ? e->classifies : e->class;
 	struct sr_model *m = o->m;
 	struct sr_attn *kind = &m->kind[0];
 	int rc;
@@ -412,6 +439,8 @@ int model_encoder_settings(struct opening *o)
 	m->norm_after = e->after;
 	if ((o->g && (rc = check_heads(o)) != 0) || (e->read && (rc = e->read(o)) != 0))
 		return rc;
+	if (classifies(o, e) && (rc = model_classifier_settings(o, e->head)) != 0)
+		return rc;
 	return o->g ? model_check_gguf(o) : model_check_config(o);
 }
 
@@ -419,7 +448,7 @@ int model_encoder_settings(struct opening *o)
 
 static int32_t size_of(const struct sr_model *m, uint8_t size)
 {
-	const int32_t of[] = { 1, m->d_model, m->d_ff, m->n_vocab, m->context, 0 };
+	const int32_t of[] = { 1, m->d_model, m->d_ff, m->n_vocab, m->context, 0, 0 };
 
 	return of[size];
 }
@@ -439,14 +468,15 @@ static int fit(struct opening *o, const struct encoder_spec *s, const char *name
 {
 	const uint64_t k = (uint64_t)size_of(o->m, s->k);
 	const uint64_t skipped = s->n == sP ? (uint64_t)o->first_position : 0;
-	uint64_t n = s->n == sT ? f->n_dims == 1 ? 1 : f->dim[0] : (uint64_t)size_of(o->m, s->n) * s->parts + skipped;
+	const bool types = s->n == sT || s->n == sT2;
+	uint64_t n = types ? f->n_dims == 1 ? 1 : f->dim[0] : (uint64_t)size_of(o->m, s->n) * s->parts + skipped;
 	bool vector = f->n_dims == 1;
 
 	if ((vector ? n != 1 : f->n_dims != 2 || s->n == ONE || f->dim[0] != n) || f->dim[!vector] != k)
 		return model_fail(o, -EINVAL, "tensor %s has not the shape [%d][%d] of this model's settings", name, (int)n,
 		                  (int)k);
-	if (s->n == sT)
-		return n > 1 ? model_cut_rows(o, name, f, n, 0, 1) : 0;   /* type 0 is added to all tokens */
+	if (types)                             /* type 0 is added to all tokens, or the second one */
+		return n > 1 ? model_cut_rows(o, name, f, n, s->n == sT2, 1) : 0;
 	if (s->parts > 1 || skipped)
 		return model_cut_rows(o, name, f, n, skipped + (uint64_t)s->part * (n / s->parts), n / s->parts - skipped);
 	return 0;
@@ -460,9 +490,10 @@ static int take(struct opening *o, const struct encoder *e, const struct encoder
 	int rc;
 
 	if (s->place == MODEL || s->place == FIRST)
-		snprintf(name, NAME_MAX_BYTES, "%s", own);
+		snprintf(name, NAME_MAX_BYTES, "%s%s", o->g || !o->m->classifier.n_labels ? "" : e->before, own);
 	else
-		snprintf(name, NAME_MAX_BYTES, "%s%d.%s", o->g ? "blk." : e->layer, l, own);
+		snprintf(name, NAME_MAX_BYTES, "%s%s%d.%s", o->g || !o->m->classifier.n_labels ? "" : e->before,
+		         o->g ? "blk." : e->layer, l, own);
 	rc = o->g ? model_find_gguf(o, name, &f) : model_find_hf(o, name, &f);
 	if (rc == 1)
 		return model_fail(o, -EINVAL, "tensor %s is missing", name);
@@ -470,20 +501,28 @@ static int take(struct opening *o, const struct encoder *e, const struct encoder
 		return rc;
 	if (f.type == SR_NONE || (!o->g && f.type != SR_F32 && f.type != SR_F16 && f.type != SR_BF16))
 		return model_fail(o, -ENOTSUP, "tensor %s is of type %s; supported are F32, F16, BF16", name, f.type_name);
+	if (s->n == sT2 && (!o->m->classifier.n_labels || f.n_dims == 1 || f.dim[0] == 1))
+		return 0;                      /* none is told apart */
 	if ((rc = fit(o, s, name, &f)) != 0)
 		return rc;
 	*t = (struct sr_tensor){ .name = name, .type = f.type, .count = 1, .data = f.data, .k = size_of(o->m, s->k),
-	                         .n = s->n == sT ? 1 : size_of(o->m, s->n) };
+	                         .n = s->n == sT || s->n == sT2 ? 1 : size_of(o->m, s->n) };
 	o->md->weight_bytes += f.data.bytes;
 	return 0;
 }
 
-/* A tensor that no line takes is refused, but for ids of positions, and the pooler, which only classifies. */
-static int check_rest(struct opening *o)
+/* A tensor that no line takes is refused, but for ids of positions, and a pooler that no classifier reads. */
+static int check_rest(struct opening *o, const struct encoder *e)
 {
+	const char *before = !o->g && o->m->classifier.n_labels ? e->before : "";
+	const size_t skip = strlen(before);
+
 	for (uint64_t i = 0; i < (o->g ? o->g->n_tensors : o->st->n_tensors); i++) {
-		const struct gguf_string s = o->g ? o->g->tensor[i].name
+		struct gguf_string s = o->g ? o->g->tensor[i].name
 			: (struct gguf_string){ o->st->all[i].t->name, strlen(o->st->all[i].t->name) };
+
+		if (s.n > skip && memcmp(s.s, before, skip) == 0)
+			s = (struct gguf_string){ s.s + skip, s.n - skip };
 
 		if (!o->taken[i] && !(s.n == 23 && memcmp(s.s, "embeddings.position_ids", 23) == 0) &&
 		    !(s.n > 7 && memcmp(s.s, "pooler.", 7) == 0))
@@ -514,5 +553,7 @@ int model_encoder_tensors(struct opening *o)
 			name += NAME_MAX_BYTES;
 		}
 	snprintf(o->md->stored, sizeof(o->md->stored), "%s", model_type_name(o->g ? m->layer[0].up.type : m->embed.type));
-	return rc ? rc : check_rest(o);
+	if (!rc && m->classifier.n_labels)
+		rc = model_take_classifier(o, e->head);
+	return rc ? rc : check_rest(o, e);
 }

@@ -129,6 +129,22 @@ static int hf_defaults(struct opening *o)
 	return 0;
 }
 
+/* The family of a class .. ForSequenceClassification, which has a classifier instead of a head.  NULL: it is none. */
+static const struct model_family *scoring_family(const char *arch)
+{
+	static const char end[] = "ForSequenceClassification";
+	size_t n = arch ? strlen(arch) : 0, len = sizeof(end) - 1;
+	char class[64];
+
+	if (n <= len || strcmp(arch + n - len, end) != 0)
+		return NULL;
+	n -= len;
+	if (n > 4 && memcmp(arch + n - 4, "Text", 4) == 0) /* Gemma 3 without its tower */
+		n -= 4;
+	snprintf(class, sizeof(class), "%.*sForCausalLM", n < 40 ? (int)n : 40, arch);
+	return model_family_find(class, false);
+}
+
 /* Find the family by class name, or, behind a tower, by model_type.  transformers uses model_type, vLLM
  * architectures: they must agree. */
 static int hf_family(struct opening *o)
@@ -139,6 +155,8 @@ static int hf_family(struct opening *o)
 	const char *type = json_string_value(json_object_get(o->config, "model_type"));
 
 	o->family = o->outer ? model_family_of_type(type) : model_family_find(arch, false);
+	if (!o->family && !o->outer)
+		o->scores = (o->family = scoring_family(arch)) != NULL;
 	if (!o->family && o->outer)
 		return model_unknown_family(o, "text_config.model_type", type);
 	if (!o->family)
@@ -168,7 +186,7 @@ static int hf_has(struct opening *o)
 		o->has |= QKV_BIAS | (o->has & NO_O_BIAS ? 0 : O_BIAS);
 	if (ffn_bias)
 		o->has |= FFN_BIAS;
-	if (tied)
+	if (tied || o->scores)
 		o->has &= ~(unsigned)UNTIED;
 	return 0;
 }

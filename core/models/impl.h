@@ -12,6 +12,7 @@
  *	from_hf.c     settings and tensors of a Hugging Face directory
  *	hf_rope.c     its rope
  *	encoders.c    encoders: BERT, XLM-R, nomic, ModernBERT
+ *	classifier.c  classifiers of whole prompts, of encoders and decoders
  *	quant.c       quantized tensors with separate scales: AWQ, GPTQ, FP8, ..
  *	kv_scales.c   the scales of an FP8 KV cache
  *	keys.c        which settings are read, and which are refused
@@ -130,6 +131,7 @@ struct opening {
 	const char *path;              /* the file that messages name */
 	const struct model_family *family;
 	unsigned has;                  /* UNTIED | ..; what this file has of it */
+	bool scores;                   /* its class has a classifier instead of a head: .. ForSequenceClassification */
 	bool dummy;                    /* no weight files: MODEL_RANDOM, MODEL_ONES */
 	uint64_t made;                 /* dummy: bytes of weights made up so far */
 	struct gguf_parts parts;       /* GGUF */
@@ -254,6 +256,14 @@ const struct safetensor *model_hf_tensor(struct opening *o, const char *name, in
 const struct encoder *model_encoder(const struct opening *o);
 int  model_encoder_settings(struct opening *o);
 int  model_encoder_tensors(struct opening *o);
+
+/* Where a model has its classifier; struct sr_classifier. */
+enum model_head { HEAD_NONE, HEAD_BERT, HEAD_ROBERTA, HEAD_MODERN, HEAD_SCORE };
+
+/* classifier.c: how many labels; then their tensors.  0 or -errno */
+int  model_classifier_settings(struct opening *o, enum model_head head);
+int  model_take_classifier(struct opening *o, enum model_head head);
+struct sr_tensor *model_classifier_tensor(struct sr_model *m, int i); /* as model_expert_tensor() */
 
 /* Refuse settings with which something else would be computed and that nobody has asked for: 0, or -ENOTSUP and
  * the setting's name. */

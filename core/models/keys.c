@@ -69,6 +69,7 @@ static const struct rule config_rules[] = {
 	{ "temperature", ANY }, { "layer_norm_eps", ANY }, { "layer_norm_epsilon", ANY }, { "norm_eps", ANY },
 	{ "attn_bias", ANY }, { "chunk_size_feed_forward", ANY }, { "logits_to_keep", ANY },
 	{ "num_logits_to_keep", ANY },
+	{ "sbert_ce_default_activation_function", READ }, /* models/pooling.c */
 };
 
 /* A name with one of the first words is about training, generation or how a program computes.  A name
@@ -277,7 +278,7 @@ static const struct rule gguf_rules[] = {                /* after "llama." */
 	{ "residual_scale", "0|1" }, { "embedding_scale", "0|1" }, { "use_parallel_residual", "false" },
 	{ "hidden_activation", "silu" },
 	{ "vocab_size", ANY }, { "rope.scaling.finetuned", ANY }, { "pooling_type", ANY },
-	{ "tensor_data_layout", ANY }, { "attention.layer_norm_epsilon", ANY },
+	{ "tensor_data_layout", ANY }, { "classifier.output_labels", READ }, { "attention.layer_norm_epsilon", ANY },
 };
 
 /* For messages and comparison: a string or boolean as text; a number as "" and its value in *v. */

@@ -107,7 +107,91 @@ static int read_modules(struct pooling *out, const json_t *list, const char *dir
 	return 0;
 }
 
-/* Without modules.json an encoder gives the first token's vector, as in vLLM. */
+/* ---- classifiers --------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = s ? strlen(s) : 0, len = strlen(end);
+
+	return n >= len && strcmp(s + n - len, end) == 0;
+}
+
+/* As vLLM reads it: problem_type, then what sentence-transformers wrote. */
+static int read_act(struct pooling *out, const json_t *config, const char *dir, char *err, size_t errlen)
+{
+	static const struct { const char *problem; enum pooling_act act; } problems[] = {
+		{ "regression", POOLING_IDENTITY }, { "multi_label_classification", POOLING_SIGMOID },
+	};
+	static const struct { const char *module; enum pooling_act act; } modules[] = {
+		{ "linear.Identity", POOLING_IDENTITY }, { "activation.Sigmoid", POOLING_SIGMOID },
+		{ "activation.Tanh", POOLING_TANH },
+	};
+	const char *problem = json_string_value(json_object_get(config, "problem_type"));
+	const json_t *given = json_object_get(json_object_get(config, "sentence_transformers"), "activation_fn");
+	const char *name = json_string_value(given ? given : json_object_get(config, "sbert_ce_default_activation_function"));
+
+	out->act = out->n_labels == 1 ? POOLING_SIGMOID : POOLING_SOFTMAX;
+	for (size_t i = 0; problem && i < sizeof(problems) / sizeof(problems[0]); i++)
+		if (strcmp(problem, problems[i].problem) == 0) {
+			out->act = problems[i].act;
+			return 0;
+		}
+	if (!name || (problem && strcmp(problem, "single_label_classification") == 0))
+		return 0;
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (strncmp(name, "torch.nn.modules.", 17) == 0 && strcmp(name + 17, modules[i].module) == 0) {
+			out->act = modules[i].act;
+			return 0;
+		}
+	return refuse(-ENOTSUP, err, errlen, "%s/config.json: the activation %.80s is not supported; torch.nn.modules."
+	              "linear.Identity, activation.Sigmoid and activation.Tanh are", dir, name);
+}
+
+/* How many labels a class .. ForSequenceClassification has, as transformers counts them. */
+static int read_classifier(struct pooling *out, const json_t *config, const char *class, const char *dir, char *err,
+                           size_t errlen)
+{
+	static const char *const encoders[] = { "Bert", "Roberta", "XLMRoberta" };
+	const json_t *names = json_object_get(config, "id2label"), *number = json_object_get(config, "num_labels");
+	const char *mode = json_string_value(json_object_get(config, "classifier_pooling"));
+	const bool modern = strcmp(class, "ModernBertForSequenceClassification") == 0;
+	const json_int_t n = json_is_integer(number) ? json_integer_value(number) : 2;
+
+	out->n_labels = json_is_object(names) ? (int32_t)json_object_size(names) : n > 0 && n < 1 << 20 ? (int32_t)n : 0;
+	if (out->n_labels < 1)
+		return refuse(-EINVAL, err, errlen, "%s/config.json: num_labels or id2label names no labels", dir);
+	out->kind = SR_POOL_LAST;
+	for (size_t i = 0; i < sizeof(encoders) / sizeof(encoders[0]); i++)
+		if (strncmp(class, encoders[i], strlen(encoders[i])) == 0 &&
+		    strcmp(class + strlen(encoders[i]), "ForSequenceClassification") == 0)
+			out->kind = SR_POOL_FIRST;
+	if (modern)
+		out->kind = mode && strcmp(mode, "mean") == 0 ? SR_POOL_MEAN : SR_POOL_FIRST;
+	if (modern && mode && strcmp(mode, "mean") != 0 && strcmp(mode, "cls") != 0)
+		return refuse(-ENOTSUP, err, errlen, "%s/config.json: classifier_pooling %.40s is not supported; cls and mean "
+		              "are", dir, mode);
+	return read_act(out, config, dir, err, errlen);
+}
+
+/* modules.json beside a classifier may name its Transformer, and nothing that would change its logits. */
+static int check_modules(const char *dir, char *err, size_t errlen)
+{
+	json_t *list;
+	int rc = read_json(&list, dir, "modules.json", err, errlen);
+
+	for (size_t i = 0; !rc && i < json_array_size(list); i++) {
+		const char *type = json_string_value(json_object_get(json_array_get(list, i), "type"));
+
+		if (!is_module(type, "Transformer"))
+			rc = refuse(-ENOTSUP, err, errlen, "%s: modules.json has a module %.80s, which is not supported beside a "
+			            "classifier; Transformer is", dir, type ? type : "without a type");
+	}
+	json_decref(list);
+	return rc == 1 ? 0 : rc;
+}
+
+/* What its class says: 1 if that is all.  Without modules.json an encoder gives the first token's vector, as in
+ * vLLM. */
 static int read_class(struct pooling *out, const char *dir, char *err, size_t errlen)
 {
 	static const char *const encoders[] = { "BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel",
@@ -122,19 +206,27 @@ static int read_class(struct pooling *out, const char *dir, char *err, size_t er
 	for (size_t i = 0; class && i < sizeof(encoders) / sizeof(encoders[0]); i++)
 		if (strcmp(class, encoders[i]) == 0)
 			*out = (struct pooling){ .kind = SR_POOL_FIRST, .unit = true };
+	if (ends_with(class, "ForSequenceClassification")) {
+		rc = read_classifier(out, j, class, dir, err, errlen);
+		if (!rc)
+			rc = check_modules(dir, err, errlen);
+		rc = rc ? rc : 1;
+	}
 	json_decref(j);
-	return 0;
+	return rc;
 }
 
 static int read_hf(struct pooling *out, const char *dir, char *err, size_t errlen)
 {
 	json_t *j;
-	int rc = read_json(&j, dir, "modules.json", err, errlen);
+	int rc = read_class(out, dir, err, errlen);
 
-	if (rc == 1)
-		return read_class(out, dir, err, errlen);
 	if (rc)
-		return rc;
+		return rc == 1 ? 0 : rc;
+	rc = read_json(&j, dir, "modules.json", err, errlen);
+	if (rc)
+		return rc == 1 ? 0 : rc;
+	*out = (struct pooling){ 0 };
 	rc = read_modules(out, j, dir, err, errlen);
 	json_decref(j);
 	if (rc)
@@ -151,11 +243,33 @@ static int read_hf(struct pooling *out, const char *dir, char *err, size_t errle
 	return 0;
 }
 
+/* ---- GGUF ------------------------------------------------------------------------------------------ */
+
+static bool is_string(const struct gguf_string *s, const char *text)
+{
+	return s->n == strlen(text) && memcmp(s->s, text, s->n) == 0;
+}
+
+/* A file with a classifier's tensors: as llama.cpp pools it, by its architecture.  Qwen3-Reranker's rows for yes and
+ * no are its labels, behind its own words. */
+static void gguf_classifier(struct pooling *out, const struct gguf *g, const struct gguf_string *arch)
+{
+	const struct gguf_tensor *t = gguf_tensor(g, "cls.output.weight");
+
+	if (!t)
+		return;
+	out->n_labels = t->n_dims == 1 ? 1 : t->dim[1] < 1 << 20 ? (int32_t)t->dim[1] : 0;
+	out->act = out->n_labels == 1 ? POOLING_SIGMOID : POOLING_SOFTMAX;
+	out->kind = is_string(arch, "modern-bert") ? SR_POOL_MEAN : is_string(arch, "bert") ? SR_POOL_FIRST : SR_POOL_LAST;
+	out->rank = is_string(arch, "qwen3") && out->n_labels == 2;
+	out->unit = false;
+}
+
 /* llama.cpp's numbers: 0 none, 1 mean, 2 cls, 3 last, 4 rank. */
 static int read_gguf(struct pooling *out, const char *path, char *err, size_t errlen)
 {
 	static const int32_t kind[] = { 0, SR_POOL_MEAN, SR_POOL_FIRST, SR_POOL_LAST, SR_POOL_LOGITS };
-	struct gguf_string arch;
+	struct gguf_string arch = { "", 0 };
 	struct gguf_file f;
 	char key[128];
 	uint64_t type = 0;
@@ -167,13 +281,17 @@ static int read_gguf(struct pooling *out, const char *path, char *err, size_t er
 		snprintf(key, sizeof(key), "%.*s.pooling_type", (int)arch.n, arch.s);
 		rc = gguf_u64(f.g, key, &type);
 	}
+	if (rc == -EINVAL || type >= sizeof(kind) / sizeof(kind[0])) {
+		rc = refuse(-ENOTSUP, err, errlen, "%s: %s: 0 (none) to 4 (rank) are known", path, key);
+	} else {
+		rc = 0;
+		out->kind = kind[type];
+		out->rank = out->kind == SR_POOL_LOGITS;
+		out->unit = out->kind && !out->rank;
+		gguf_classifier(out, f.g, &arch);
+	}
 	gguf_close(&f);
-	if (rc == -EINVAL || type >= sizeof(kind) / sizeof(kind[0]))
-		return refuse(-ENOTSUP, err, errlen, "%s: %s: 0 (none) to 4 (rank) are known", path, key);
-	out->kind = kind[type];
-	out->rank = out->kind == SR_POOL_LOGITS;
-	out->unit = out->kind && !out->rank;
-	return 0;
+	return rc;
 }
 
 int pooling_read(struct pooling *out, const char *path, bool gguf, char *err, size_t errlen)
@@ -181,6 +299,72 @@ int pooling_read(struct pooling *out, const char *path, bool gguf, char *err, si
 	*out = (struct pooling){ 0 };
 	return gguf ? read_gguf(out, path, err, errlen) : read_hf(out, path, err, errlen);
 }
+
+/* ---- names of labels ------------------------------------------------------------------------------- */
+
+static int gguf_names(json_t *list, const char *path, int32_t n, char *err, size_t errlen)
+{
+	struct gguf_string arch = { "", 0 }, s;
+	const struct gguf_value *v = NULL;
+	const uint8_t *at;
+	struct gguf_file f;
+	char key[128];
+	int rc = gguf_read(&f, path, err, errlen);
+
+	if (rc)
+		return rc;
+	if (gguf_str(f.g, "general.architecture", &arch) == 0 && arch.n < 64) {
+		snprintf(key, sizeof(key), "%.*s.classifier.output_labels", (int)arch.n, arch.s);
+		v = gguf_find(f.g, key);
+	}
+	if (v && (v->type != GGUF_ARRAY || v->item != GGUF_STRING))
+		v = NULL;
+	at = v ? v->data : NULL;
+	for (int32_t i = 0; i < n; i++)
+		json_array_append_new(list, v && gguf_next_string(v, &at, &s) ? json_stringn(s.s, s.n) : json_null());
+	gguf_close(&f);
+	return 0;
+}
+
+/* id2label, or the names that transformers makes up. */
+static int hf_names(json_t *list, const char *dir, int32_t n, char *err, size_t errlen)
+{
+	char key[24];
+	json_t *j;
+	int rc = read_json(&j, dir, "config.json", err, errlen);
+
+	if (rc)
+		return rc < 0 ? rc : refuse(-ENOENT, err, errlen, "%s/config.json: no such file", dir);
+	for (int32_t i = 0; i < n; i++) {
+		json_t *names = json_object_get(j, "id2label"), *name;
+
+		snprintf(key, sizeof(key), "%d", i);
+		name = json_object_get(names, key);
+		json_array_append_new(list, json_is_string(name) ? json_incref(name) : names ? json_null() :
+		                      json_sprintf("LABEL_%d", i));
+	}
+	json_decref(j);
+	return 0;
+}
+
+int pooling_labels(json_t **out, const char *path, bool gguf, char *err, size_t errlen)
+{
+	struct pooling p;
+	int rc = pooling_read(&p, path, gguf, err, errlen);
+
+	*out = json_array();
+	if (!rc && !*out)
+		rc = refuse(-ENOMEM, err, errlen, "%s: no memory for the names of its labels", path);
+	if (!rc)
+		rc = gguf ? gguf_names(*out, path, p.n_labels, err, errlen) : hf_names(*out, path, p.n_labels, err, errlen);
+	if (rc) {
+		json_decref(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+/* ---- --pooler-config ----------------------------------------------------------------------------- */
 
 /* One member; null is as if it were missing. */
 static int take_member(struct pooling *p, const char *key, const json_t *j, char *err, size_t errlen)
@@ -201,11 +385,13 @@ static int take_member(struct pooling *p, const char *key, const json_t *j, char
 		return refuse(-ENOTSUP, err, errlen, "--pooler-config: %s must be MEAN, CLS or LAST", key);
 	}
 	if (strcmp(key, "normalize") == 0 || strcmp(key, "use_activation") == 0) {
-		p->unit = json_is_true(j);
+		p->unit = json_is_true(j) && !p->n_labels;
+		if (p->n_labels && json_is_false(j))
+			p->act = POOLING_IDENTITY;
 		return json_is_boolean(j) ? 0 : refuse(-EINVAL, err, errlen, "--pooler-config: %s must be true or false",
 		                                       key);
 	}
-	if (strcmp(key, "task") == 0 && name && strcmp(name, "embed") == 0)
+	if (strcmp(key, "task") == 0 && name && strcmp(name, p->n_labels ? "classify" : "embed") == 0)
 		return 0;
 	if (strcmp(key, "enable_chunked_processing") == 0 && json_is_false(j))
 		return 0;

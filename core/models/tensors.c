@@ -431,6 +431,8 @@ static void describe_types(struct opening *o)
 		for (int i = 0; (t = model_delta_tensor(&o->m->layer[l], i)) != NULL; i++)
 			count_type(count, t);
 	}
+	for (int i = 0; (t = model_classifier_tensor(o->m, i)) != NULL; i++)
+		count_type(count, t);
 	qsort(count, MODEL_TYPES, sizeof(count[0]), cmp_count);
 	for (n = 0; n < MODEL_TYPES && count[n][1] && len < sizeof(o->md->stored); n++)
 		len += (size_t)snprintf(o->md->stored + len, sizeof(o->md->stored) - len, "%s%s (%d)", n
@@ -442,6 +444,14 @@ static void describe_left(struct opening *o)
 	if (o->n_left[0] || o->n_left[1])
 		snprintf(o->md->left_out, sizeof(o->md->left_out), "%d tensors of towers, %d of layers that draft",
 		         o->n_left[0], o->n_left[1]);
+}
+
+/* Of a decoder: a row for each label. */
+static int take_score(struct opening *o)
+{
+	int rc = model_classifier_settings(o, HEAD_SCORE);
+
+	return rc ? rc : model_take_classifier(o, HEAD_SCORE);
 }
 
 int model_take_tensors(struct opening *o)
@@ -468,6 +478,8 @@ int model_take_tensors(struct opening *o)
 		rc = model_take_latent(o, l);
 	for (int32_t l = 0; o->st && l < o->m->n_layers && !rc; l++)
 		rc = model_kv_scales(o, l);
+	if (!rc && (o->scores || (o->g && gguf_tensor(o->g, "cls.output.weight"))))
+		rc = take_score(o);
 	if (!rc && !o->dummy)
 		rc = check_leftovers(o);
 	describe_types(o);
@@ -505,6 +517,8 @@ void model_free_tensors(struct model *md)
 		for (int i = 0; (t = model_delta_tensor(&md->m.layer[l], i)) != NULL; i++)
 			free_tensor(t);
 	}
+	for (int i = 0; model_classifier_tensor(&md->m, i); i++)
+		free_tensor(model_classifier_tensor(&md->m, i));
 	for (int i = 0; model_gemma4_tensor(&md->m, -1, i); i++)
 		free_tensor(model_gemma4_tensor(&md->m, -1, i));
 }
