@@ -99,6 +99,8 @@ int sr_text_open(struct sr_text **out, const char *path, char *err, size_t errle
 	if (pooling_read(&pooling, path, where.gguf, err, errlen) == 0) {
 		t->info.pooling = pooling.kind;
 		t->info.unit = pooling.unit;
+		t->info.n_labels = pooling.n_labels;
+		t->info.activation = (int32_t)pooling.act;
 	}
 	*out = t;
 	return 0;

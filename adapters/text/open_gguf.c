@@ -228,7 +228,25 @@ static int read_word_ends(struct sr_text *t, const struct gguf *g, char *err, si
 		t->prefix[t->n_prefix++] = cls;
 	if (last)
 		t->suffix[t->n_suffix++] = sep;
+	if (last)
+		t->between[t->n_between++] = sep;
+	t->n_between_first = t->n_between;
+	t->pair_types = true;
 	return 0;
+}
+
+/* Between two texts: ModernBERT has the end of one, RoBERTa and XLM-R have it twice, decoders begin again. */
+static void read_between(struct sr_text *t, const struct gguf *g)
+{
+	struct gguf_string arch = { "", 0 };
+	bool once = gguf_str(g, "general.architecture", &arch) == 0 && arch.n == 11 &&
+		!memcmp(arch.s, "modern-bert", 11);
+
+	for (int i = 0; t->n_suffix && i < 2 - once; i++)
+		t->between[t->n_between++] = t->suffix[0];
+	if (!t->n_suffix && t->n_prefix)
+		t->between[t->n_between++] = t->prefix[0];
+	t->n_between_first = t->n_between;
 }
 
 static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t errlen)
@@ -257,6 +275,7 @@ static int read_ends(struct sr_text *t, const struct gguf *g, char *err, size_t 
 		t->prefix[t->n_prefix++] = t->info.bos;
 	if (add_eos && t->info.eos >= 0)
 		t->suffix[t->n_suffix++] = t->info.eos;
+	read_between(t, g);
 	return 0;
 }
 

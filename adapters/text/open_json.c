@@ -426,7 +426,69 @@ static int read_bert_post(const struct json_reader *j, const json_t *p)
 		return reject_file(j, -EINVAL, TOKENIZER, "post_processor: cls or sep is no id", NULL);
 	t->prefix[t->n_prefix++] = (int32_t)cls;
 	t->suffix[t->n_suffix++] = (int32_t)sep;
+	t->pair_types = !strcmp(type_name_of(p), "BertProcessing");
+	for (int i = t->pair_types; i < 2; i++)      /* RoBERTa parts texts by two */
+		t->between[t->n_between++] = (int32_t)sep;
+	t->n_between_first = t->n_between;
 	return 0;
+}
+
+/* Special ids of one item of a template: of a pair, where pieces are counted by `part`. */
+static bool pair_item(struct sr_text *t, const json_t *ids, int part, int at[3], bool second)
+{
+	json_t *id;
+	size_t k;
+
+	json_array_foreach(ids, k, id) {
+		const int32_t v = (int32_t)json_integer_value(id);
+		const int32_t *same = part == 0 ? t->prefix : t->suffix;
+		const int n = part == 0 ? t->n_prefix : t->n_suffix;
+
+		if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= t->info.vocab)
+			return false;
+		if (part != 1 && (at[part] >= n || same[at[part]] != v))
+			return false;
+		if (part == 1 && t->n_between == TEXT_EDGE)
+			return false;
+		if (part == 1) {
+			t->between[t->n_between++] = v;
+			t->n_between_first += !second;
+		}
+		at[part]++;
+	}
+	return true;
+}
+
+/* Which ids a template puts between two texts.  Before and behind them must be those of a single text, and
+ * types must only rise; else pairs are refused when they are asked for. */
+static bool read_pair(struct sr_text *t, const json_t *pair, const json_t *table)
+{
+	int part = 0, at[3] = { 0, 0, 0 };
+	bool second = false;
+	json_t *item;
+	size_t i;
+
+	t->n_between = t->n_between_first = 0;
+	t->pair_types = false;
+	json_array_foreach(pair, i, item) {
+		const json_t *special = json_object_get(item, "SpecialToken");
+		const json_t *text = json_object_get(item, "Sequence");
+		const json_t *of = special ? special : text;
+		const char *id = json_string_value(json_object_get(of, "id"));
+		const json_int_t type = json_integer_value(json_object_get(of, "type_id"));
+
+		if (!id || type < second || type > 1 || (text && (part == 2 || strcmp(id, part ? "B" : "A"))))
+			return false;
+		if (type && !part)                   /* the first text is of the second type */
+			return false;
+		second = type;
+		t->pair_types |= second;
+		if (text)
+			part++;
+		else if (!pair_item(t, json_object_get(json_object_get(table, id), "ids"), part, at, second))
+			return false;
+	}
+	return part == 2 && at[0] == t->n_prefix && at[2] == t->n_suffix;
 }
 
 /* Read which ids TemplateProcessing puts before and after a single text. */
@@ -470,6 +532,7 @@ static int read_post(const struct json_reader *j, const json_t *p)
 			(behind ? t->suffix : t->prefix)[(*n)++] = (int32_t)v;
 		}
 	}
+	t->no_pairs = !read_pair(t, json_object_get(p, "pair"), table);
 	return 0;
 }
 
@@ -593,8 +656,8 @@ static int read_tokenizer_config(const struct json_reader *j)
 	t->chat.source = chat ? strdup(chat) : NULL;
 	t->with_tools.source = with_tools ? strdup(with_tools) : NULL;
 	/* the post-processor has it, except in old files of Llama */
-	if (!t->n_prefix && t->info.bos >= 0 && is_true(root, "add_bos_token"))
-		t->prefix[t->n_prefix++] = t->info.bos;
+	if (!t->n_prefix && !t->n_between && t->info.bos >= 0 && is_true(root, "add_bos_token"))
+		t->prefix[t->n_prefix++] = t->between[t->n_between++] = t->info.bos;
 	if ((chat && !t->chat.source) || (with_tools && !t->with_tools.source))
 		rc = reject_file(j, -ENOMEM, "tokenizer_config.json", "there is no memory for its chat "
 		                                                      "templates", NULL);

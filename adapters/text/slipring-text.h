@@ -32,6 +32,8 @@ struct sr_text_info {
 	const char *pre;             /* name of the pre-tokenizer */
 	int32_t pooling;             /* enum sr_pool: how prompts become vectors; 0: the files do not say */
 	bool    unit;                /* then vectors have length 1 */
+	int32_t n_labels;            /* of a classifier, whose vectors are logits of labels; 0: it is none */
+	int32_t activation;          /* what makes scores of them: 0 softmax, 1 sigmoid, 2 tanh, 3 nothing */
 };
 
 /* path: a GGUF file or a Hugging Face directory (tokenizer.json, tokenizer_config.json,
@@ -49,6 +51,16 @@ const struct sr_text_info *sr_text_info(const struct sr_text *t);
 enum { SR_TEXT_SPECIAL_ADD = 1, SR_TEXT_SPECIAL_PARSE = 2 };
 int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int flags,
                        int32_t *ids, size_t cap, size_t limit);
+
+/* Two texts as one prompt, as the model's tokenizer pairs them with its special tokens (query and document
+ * of a cross-encoder).  Flags as above, but SPECIAL_ADD counts as given.  most: 0, or as many ids as the
+ * prompt may have: then ids are taken from the end of the longer text, and of both when they are equally
+ * long, as transformers does ("longest_first").  *second: the position from which ids are of the second
+ * type; 0 where the tokenizer tells none apart.  Returns the number of ids, of which only the first cap are
+ * written.  -ENOTSUP: the tokenizer's pairs have another form.  -EINVAL: the special tokens alone are more
+ * than `most`. */
+int64_t sr_text_encode_pair(const struct sr_text *t, const char *a, size_t n_a, const char *b, size_t n_b,
+                            int flags, size_t most, int32_t *ids, size_t cap, uint32_t *second);
 
 /* The bytes of one token: returns their number, and *out points to them (not NUL-terminated; may be part
  * of a character).  -EINVAL: no such id.  special, if not NULL: is it a special token? */

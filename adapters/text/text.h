@@ -54,6 +54,11 @@ struct sr_text {
 	struct added after;          /* searched in the normalized text */
 	int32_t prefix[TEXT_EDGE], suffix[TEXT_EDGE];
 	int n_prefix, n_suffix;
+	int32_t between[TEXT_EDGE];  /* ids between two texts; before and after both are prefix and suffix */
+	int n_between;
+	int n_between_first;         /* those of the first text's type; the rest are of the second's */
+	bool pair_types;             /* the types differ */
+	bool no_pairs;               /* the tokenizer's form of pairs is another */
 	struct chat_template chat;
 	struct chat_template with_tools; /* the one named tool_use, if any */
 	char pre_name[64];

@@ -75,10 +75,14 @@ def tensors(kind):
     return out
 
 
-def ends(first, last, ids):
+def ends(first, last, ids, twice=False):
+    """What a post-processor puts around a text and around a pair: BERT's second text has another type, XLM-R parts texts
+    by two marks."""
     single = [{"SpecialToken": {"id": first, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
               {"SpecialToken": {"id": last, "type_id": 0}}]
-    return {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {
+    pair = [*single, *single[2:] * twice, {"Sequence": {"id": "B", "type_id": int(not twice)}},
+            {"SpecialToken": {"id": last, "type_id": int(not twice)}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {
         t: {"id": t, "ids": [i], "tokens": [t]} for t, i in zip((first, last), ids)}}
 
 
@@ -135,7 +139,7 @@ def unigrams():
             "added_tokens": special(enumerate(["<s>", "<pad>", "</s>", "<unk>"])),
             "normalizer": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(NORMAL).decode()},
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, meta]},
-            "post_processor": ends("<s>", "</s>", (0, 2)), "decoder": meta,
+            "post_processor": ends("<s>", "</s>", (0, 2), True), "decoder": meta,
             "model": {"type": "Unigram", "unk_id": 3, "byte_fallback": False, "vocab": pieces()}}
 
 
