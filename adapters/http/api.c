@@ -198,8 +198,21 @@ static int32_t id_of(const struct sr_text *t, const char *s)
 	return sr_text_encode(t, s, strlen(s), SR_TEXT_SPECIAL_PARSE, &id, 1, 0) == 1 ? id : -1;
 }
 
-/* Does the model embed or rerank?  As its files say, or --runner; then vLLM's defaults: the last token's
- * vector, of length 1.  Qwen3-Reranker and Qwen3-Embedding are known by their names. */
+/* A classifier: the names of its labels.  Qwen3-Reranker's two rows answer behind its own words. */
+static int open_labels(struct api *a, const struct pooling *files, char *err, size_t errlen)
+{
+	int rc = pooling_labels(&a->labels, a->model.path, a->model.gguf, err, errlen);
+
+	if (rc)
+		return rc;
+	a->pooled.labels = a->labels;
+	a->pooled.reranks = files->rank;
+	a->pooled.instructs = false;
+	return 0;
+}
+
+/* Does the model embed, rerank or classify?  As its files say, or --runner; then vLLM's defaults: the last
+ * token's vector, of length 1.  Qwen3-Reranker and Qwen3-Embedding are known by their names. */
 static int open_pooling(struct api *a, char *err, size_t errlen)
 {
 	struct pooling files;
@@ -218,7 +231,9 @@ static int open_pooling(struct api *a, char *err, size_t errlen)
 	if (rc)
 		return rc;
 	a->pooled = (struct pooled_model){ .kind = files.kind, .unit = files.unit, .max_len = files.max_len,
-		.instructs = strstr(a->model.name, "Qwen3-Embedding") };
+		.instructs = strstr(a->model.name, "Qwen3-Embedding"), .n_labels = files.n_labels, .act = files.act };
+	if (files.n_labels)
+		return open_labels(a, &files, err, errlen);
 	if (!a->pools || !(files.rank || (named && files.kind != SR_POOL_MEAN && files.kind != SR_POOL_FIRST)))
 		return 0;
 	a->pooled.reranks = true;
@@ -416,6 +431,7 @@ int api_reload(struct api *a, char *err, size_t errlen) { return auth_reload(a->
 static void destroy_model(struct api *a)
 {
 	pooled_destroy(a);
+	json_decref(a->labels);
 	live_destroy(a->live);
 	fleet_destroy(a->fleet);
 	chat_template_close(a->chat);

@@ -1,5 +1,5 @@
-/* pooled.c - /v1/embeddings, /score, /rerank: each input becomes a pooled request of the daemon; when all
- * vectors have come, they or their scores are the answer.
+/* pooled.c - /v1/embeddings, /score, /rerank, /classify, /pooling: each input becomes a pooled request of the
+ * daemon; when all vectors have come, they or their scores are the answer.
  *
  * A call is parsed and written on a worker if it is long; in between it belongs to the loop's thread.  It is
  * freed when its answer is sent, or when its client is gone and no worker has it.
@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "adapters/http/json/pooled.h"
+#include "core/models/pooling.h"
 #include "queue.h"
 #include "state.h"
 
@@ -69,9 +70,11 @@ static void write_base64(struct out *o, const float *v, uint32_t n)
 static void write_vectors(struct pooled_call *c)
 {
 	struct out *o = &c->out;
+	const bool plain = c->kind == POOLED_PLAIN;
 
 	for (int i = 0; i < c->n_inputs; i++) {
-		out_fmt(o, "%s{\"index\":%d,\"object\":\"embedding\",\"embedding\":", i ? "," : "", i);
+		out_fmt(o, "%s{\"index\":%d,\"object\":\"%s\",\"%s\":", i ? "," : "", i,
+		        plain ? "pooling" : "embedding", plain ? "data" : "embedding");
 		if (c->ask.base64)
 			write_base64(o, vector_of(c, i), c->width);
 		else
@@ -83,12 +86,68 @@ static void write_vectors(struct pooled_call *c)
 	}
 }
 
-/* Of document i with its query: from the logits of yes and no, or the cosine of the two vectors. */
+/* Logits of labels become scores, unless the client wants them as they are. */
+static void activate(const struct pooled_call *c, float *v)
+{
+	const int32_t n = c->model.n_labels;
+	double most = (double)v[0], sum = 0;
+
+	for (int32_t i = 1; i < n; i++)
+		most = (double)v[i] > most ? (double)v[i] : most;
+	for (int32_t i = 0; i < n; i++)
+		sum += exp((double)v[i] - most);
+	for (int32_t i = 0; i < n; i++)
+		switch ((enum pooling_act)c->model.act) {
+		case POOLING_SOFTMAX:
+			v[i] = (float)(exp((double)v[i] - most) / sum);
+			break;
+		case POOLING_SIGMOID:
+			v[i] = (float)(1 / (1 + exp(-(double)v[i])));
+			break;
+		case POOLING_TANH:
+			v[i] = (float)tanh((double)v[i]);
+			break;
+		case POOLING_IDENTITY:
+			break;
+		}
+}
+
+static void write_labels(struct pooled_call *c)
+{
+	struct out *o = &c->out;
+
+	for (int i = 0; i < c->n_inputs; i++) {
+		const float *v = vector_of(c, i);
+		const json_t *name;
+		size_t best = 0;
+
+		for (uint32_t k = 1; k < c->width; k++)
+			best = v[k] > v[best] ? k : best;
+		name = json_array_get(c->model.labels, best);
+		out_fmt(o, "%s{\"index\":%d,\"label\":", i ? "," : "", i);
+		if (name && json_is_string(name))
+			out_json(o, json_string_value(name), json_string_length(name));
+		else
+			out_str(o, "null");
+		out_str(o, ",\"probs\":[");
+		for (uint32_t k = 0; k < c->width; k++) {
+			out_str(o, k ? "," : "");
+			out_double(o, (double)v[k]);
+		}
+		out_fmt(o, "],\"num_classes\":%u}", c->width);
+	}
+}
+
+/* Of document i with its query: the classifier's, from the logits of yes and no, or the cosine of the two
+ * vectors. */
 static double score_of(const struct pooled_call *c, int i)
 {
-	const float *a = vector_of(c, c->model.reranks ? i : c->ask.n_queries + i), *b;
+	const bool pairs = c->model.reranks || c->model.n_labels;
+	const float *a = vector_of(c, pairs ? i : c->ask.n_queries + i), *b;
 	double sum = 0;
 
+	if (c->model.n_labels)               /* of yes and no: yes */
+		return (double)a[0];
 	if (c->model.reranks)
 		return 1 / (1 + exp((double)a[1] - (double)a[0]));
 	b = vector_of(c, i % c->ask.n_queries);
@@ -175,8 +234,12 @@ static void write_answer(struct work *w)
 		write_usage(c);
 	}
 	out_str(o, c->kind == POOLED_RERANK ? ",\"results\":[" : ",\"data\":[");
-	if (c->kind == POOLED_EMBED)
+	for (int i = 0; c->model.n_labels && c->ask.activation && i < c->n_inputs; i++)
+		activate(c, c->vector + (size_t)i * c->width);
+	if (c->kind == POOLED_EMBED || c->kind == POOLED_PLAIN)
 		write_vectors(c);
+	else if (c->kind == POOLED_CLASSIFY)
+		write_labels(c);
 	else if (c->kind == POOLED_SCORE)
 		write_scores(c);
 	else
@@ -303,7 +366,7 @@ void pooled_vector(void *owner, int finished, const struct sr_token *t, const fl
 	c->cached += t->end.cached;
 	if (c->n_running)
 		return;
-	if ((size_t)c->n_inputs * c->width > WRITE_HERE && c->kind == POOLED_EMBED) {
+	if ((size_t)c->n_inputs * c->width > WRITE_HERE && c->kind != POOLED_SCORE && c->kind != POOLED_RERANK) {
 		by_worker(c, write_answer, written, (size_t)c->n_inputs * c->width * sizeof(float));
 		return;
 	}
@@ -341,14 +404,17 @@ static int submit(struct pooled_call *c, int i)
 	struct sr_request r = { .size = sizeof(r), .flags = SR_POOLED, .prompt = q->ids.id, .n_prompt = q->ids.n,
 		.priority = (int32_t)c->ask.ask.priority, .tenant = c->right.tenant };
 
-	if (c->model.reranks) {
+	if (c->model.n_labels) {
+		r.pooling.kind = (uint32_t)c->model.kind;
+		r.second = q->second;
+	} else if (c->model.reranks) {
 		r.pooling.kind = SR_POOL_LOGITS;
 		r.allow = &c->api->pooled.yes;       /* yes and no lie side by side */
 		r.n_allow = 2;
 	} else {
 		r.pooling.kind = (uint32_t)c->model.kind;
 		r.pooling.width = (uint32_t)c->ask.width;
-		r.pooling.unit = c->kind != POOLED_EMBED || c->ask.unit;
+		r.pooling.unit = (c->kind != POOLED_EMBED && c->kind != POOLED_PLAIN) || c->ask.unit;
 	}
 	if (m && m->flags & SR_TENANTS_APART && !(m->flags & SR_TENANTS_HEARD))
 		r.cache_salt = auth_salt(c->right.tenant, 0);
@@ -382,7 +448,8 @@ static void launch(struct pooled_call *c)
 		return;
 	}
 	c->n_inputs = c->ask.ask.n_prompts;
-	c->width = c->model.reranks ? 2 : c->ask.width ? (uint32_t)c->ask.width : m->width;
+	c->width = c->model.n_labels ? (uint32_t)c->model.n_labels : c->model.reranks ? 2 :
+	           c->ask.width ? (uint32_t)c->ask.width : m->width;
 	for (int i = 0; i < c->n_inputs; i++)
 		c->tokens += c->ask.ask.prompt[i].ids.n;
 	if (queue_refuses(c) < 0 || quota_refuses(c))
@@ -421,7 +488,7 @@ static void parse(struct work *w)
 static void parsed(struct pooled_call *c)
 {
 	static const char *const prefix[] = { [POOLED_EMBED] = "embd", [POOLED_SCORE] = "score",
-		[POOLED_RERANK] = "rerank" };
+		[POOLED_RERANK] = "rerank", [POOLED_CLASSIFY] = "classify", [POOLED_PLAIN] = "pooling" };
 	uint64_t random = 0;
 
 	free(c->body);
@@ -496,3 +563,5 @@ static void start(struct api *a, struct exchange *x, enum pooled_kind kind)
 void pooled_embed(struct api *a, struct exchange *x) { start(a, x, POOLED_EMBED); }
 void pooled_score(struct api *a, struct exchange *x) { start(a, x, POOLED_SCORE); }
 void pooled_rerank(struct api *a, struct exchange *x) { start(a, x, POOLED_RERANK); }
+void pooled_classify(struct api *a, struct exchange *x) { start(a, x, POOLED_CLASSIFY); }
+void pooled_plain(struct api *a, struct exchange *x) { start(a, x, POOLED_PLAIN); }

@@ -60,6 +60,8 @@ static const struct route {
 	{ "/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
 	{ "/v1/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
 	{ "/v2/rerank", POST, false, true, true, MAIN, pooled_rerank, NULL },
+	{ "/classify", POST, false, true, true, MAIN, pooled_classify, NULL },
+	{ "/pooling", POST, false, true, true, MAIN, pooled_plain, NULL },
 	{ "/v1/models", GET, false, true, false, MAIN, get_models, NULL },
 	{ "/v1/models/{model}", GET, false, true, false, MAIN, get_model, NULL },
 	{ "/tokenize", POST, false, true, true, MAIN, tokenize, NULL },
@@ -158,11 +160,17 @@ static struct http_str path_of(const struct api *a, const struct http_request *r
 	return path;
 }
 
+static bool is_pooled(const struct route *t)
+{
+	return t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank ||
+	       t->fn == pooled_classify || t->fn == pooled_plain;
+}
+
 static bool made_by(const struct api *a, const struct route *t)
 {
 	if (a->cfg->tokens_only && t->json && t->dialect != &dialect_generate)
 		return false;
-	if (t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank)
+	if (is_pooled(t))
 		return a->pools;
 	return !(t->dialect && a->pools);
 }
@@ -197,7 +205,7 @@ static int route_of(const struct api *a, const struct http_request *r)
 static const char *instead_of(const struct api *a, struct http_str path)
 {
 	if (a->pools)
-		return http_is(path, "/pooling") || http_is(path, "/classify") || begins(path, "/v1/", 4) ?
+		return begins(path, "/v1/", 4) ?
 		       "This server makes vectors (--runner pooling): /v1/embeddings, /v1/score, /v1/rerank." : NULL;
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
 		size_t n = strlen(elsewhere[i].path);
@@ -658,7 +666,7 @@ static struct api *model_asked(struct api *a, struct exchange *x, const struct h
 
 static bool computes(const struct route *t)
 {
-	return !t->fn || t->fn == pooled_embed || t->fn == pooled_score || t->fn == pooled_rerank;
+	return !t->fn || is_pooled(t);
 }
 
 /* Count a request for its key.  True: the key has used up a limit, and the client was told so. */

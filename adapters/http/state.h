@@ -56,6 +56,7 @@ struct api {
 	unsigned dropped;                    /* what the log has said was left out: bits of enum ask_dropped */
 	bool pools;                          /* answers are vectors and scores, not tokens (--runner pooling) */
 	struct pooled_model pooled;
+	json_t *labels;                      /* names of its classifier's labels, or NULL */
 	struct pooled_call *pooled_calls;    /* the list of all live ones */
 	struct request *requests;            /* the list of all live ones */
 	unsigned n_requests;
@@ -94,6 +95,8 @@ void apply_template(struct api *a, struct exchange *x); /* the text of a chat's 
 void pooled_embed(struct api *a, struct exchange *x);
 void pooled_score(struct api *a, struct exchange *x);
 void pooled_rerank(struct api *a, struct exchange *x);
+void pooled_classify(struct api *a, struct exchange *x);
+void pooled_plain(struct api *a, struct exchange *x);
 void pooled_handed(void *owner, struct engine *to, uint64_t handle);
 void pooled_vector(void *owner, int finish, const struct sr_token *t, const float *vector, uint32_t n);
 void pooled_destroy(struct api *a);          /* all calls, after workers_destroy */

@@ -3,6 +3,7 @@
 #define AGENT_FUZZ_H
 
 #include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,6 +21,13 @@ int64_t sr_text_encode(const struct sr_text *t, const char *s, size_t n, int fla
 {
 	(void)t, (void)s, (void)n, (void)flags, (void)ids, (void)cap, (void)limit;
 	return 0;
+}
+int64_t sr_text_encode_pair(const struct sr_text *t, const char *a, size_t n_a, const char *b, size_t n_b, int flags,
+                            size_t most, int32_t *ids, size_t cap, uint32_t *second)
+{
+	(void)t, (void)a, (void)n_a, (void)b, (void)n_b, (void)flags, (void)most, (void)ids, (void)cap;
+	*second = 0;
+	return -ENOTSUP;
 }
 int sr_text_piece(const struct sr_text *t, int32_t id, const char **out, bool *special)
 {

@@ -87,7 +87,10 @@ struct prompt {
 	const char *text;             /* NULL = ids were given */
 	size_t n_text;
 	char *own;                    /* the text if it was rendered here, to be freed */
+	const char *with;             /* the second text of a pair, of n_with bytes; NULL: it is one text */
+	size_t n_with;
 	struct ask_ids ids;
+	uint32_t second;              /* of a pair: from here on ids are of the second type; 0: none is */
 };
 
 enum ask_tool_choice { ASK_TOOLS_NONE, ASK_TOOLS_AUTO, ASK_TOOLS_REQUIRED, ASK_TOOLS_NAMED };

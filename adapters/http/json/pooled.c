@@ -19,32 +19,34 @@ static const char instruction[] =
 	"Given a web search query, retrieve relevant passages that answer the query";
 
 struct wanted {                        /* fields of a request that struct ask does not have */
-	const char *encoding, *endianness, *dtype, *instruction, *input_type;
+	const char *encoding, *endianness, *dtype, *instruction, *input_type, *task;
 	int64_t dimensions, top_n;
 	bool    normalize, activation;
 };
 
 #define ASK(member)    offsetof(struct ask, member)
 #define WANTED(member) offsetof(struct wanted, member)
-enum { E = 1 << POOLED_EMBED, S = 1 << POOLED_SCORE, R = 1 << POOLED_RERANK };
+enum { E = 1 << POOLED_EMBED, S = 1 << POOLED_SCORE, R = 1 << POOLED_RERANK, C = 1 << POOLED_CLASSIFY,
+       P = 1 << POOLED_PLAIN, ALL = E | S | R | C | P };
 
 static const struct field common[] = {
-	{ "model", FIELD_STRING, true, E | S | R, ASK(model) },
-	{ "user", FIELD_STRING, true, E | S | R, ASK(user) },
-	{ "truncate_prompt_tokens", FIELD_INT, true, E | S | R, ASK(truncate) },
-	{ "truncation_side", FIELD_STRING, true, E | S | R, ASK(truncation_side) },
-	{ "priority", FIELD_INT, false, E | S | R, ASK(priority) },
-	{ "request_id", FIELD_STRING, false, E | S | R, ASK(request_id) },
-	{ "add_special_tokens", FIELD_BOOL, false, E, ASK(add_special) },
+	{ "model", FIELD_STRING, true, ALL, ASK(model) },
+	{ "user", FIELD_STRING, true, ALL, ASK(user) },
+	{ "truncate_prompt_tokens", FIELD_INT, true, ALL, ASK(truncate) },
+	{ "truncation_side", FIELD_STRING, true, ALL, ASK(truncation_side) },
+	{ "priority", FIELD_INT, false, ALL, ASK(priority) },
+	{ "request_id", FIELD_STRING, false, ALL, ASK(request_id) },
+	{ "add_special_tokens", FIELD_BOOL, false, E | C | P, ASK(add_special) },
 };
 
 static const struct field others[] = {
-	{ "encoding_format", FIELD_STRING, true, E, WANTED(encoding) },
-	{ "endianness", FIELD_STRING, true, E, WANTED(endianness) },
-	{ "embed_dtype", FIELD_STRING, true, E, WANTED(dtype) },
-	{ "dimensions", FIELD_INT, true, E, WANTED(dimensions) },
+	{ "encoding_format", FIELD_STRING, true, E | P, WANTED(encoding) },
+	{ "endianness", FIELD_STRING, true, E | P, WANTED(endianness) },
+	{ "embed_dtype", FIELD_STRING, true, E | P, WANTED(dtype) },
+	{ "dimensions", FIELD_INT, true, E | P, WANTED(dimensions) },
+	{ "task", FIELD_STRING, true, P, WANTED(task) },
 	{ "normalize", FIELD_BOOL, true, E, WANTED(normalize) },
-	{ "use_activation", FIELD_BOOL, true, E, WANTED(activation) },
+	{ "use_activation", FIELD_BOOL, true, ALL, WANTED(activation) },
 	{ "input_type", FIELD_STRING, true, E, WANTED(input_type) },
 	{ "instruction", FIELD_STRING, true, S | R, WANTED(instruction) },
 	{ "top_n", FIELD_INT, false, R, WANTED(top_n) },
@@ -56,9 +58,10 @@ static bool is_one_of(const char *s, const char *a, const char *b)
 }
 
 /* A value of a field that no answer here can have is refused by name. */
-static int check_wanted(struct pooled_ask *a, const struct wanted *w, const struct pooled_model *m,
-                        struct problem *p)
+static int check_wanted(struct pooled_ask *a, enum pooled_kind kind, const struct wanted *w,
+                        const struct pooled_model *m, struct problem *p)
 {
+	const char *task = m->n_labels ? "classify" : "embed";
 	char value[24];
 
 	if (!is_one_of(w->encoding, "float", "base64"))
@@ -76,11 +79,16 @@ static int check_wanted(struct pooled_ask *a, const struct wanted *w, const stru
 	}
 	if (w->top_n < 0)
 		return problem_bad(p, "top_n", "top_n must not be negative.");
+	if (kind == POOLED_PLAIN && w->dimensions != ASK_NONE)
+		return problem_bad(p, "dimensions", "dimensions is currently not supported");
+	if (!is_one_of(w->task, task, NULL))
+		return problem_bad(p, "task", "task must be %s for this model, not %.40s.", task, w->task);
 	if (!is_one_of(w->input_type, "query", "document"))
 		return problem_bad(p, "input_type", "input_type must be query or document.");
 	a->base64 = w->encoding && !strcmp(w->encoding, "base64");
 	a->width = w->dimensions == ASK_NONE ? 0 : w->dimensions;
 	a->unit = m->unit && w->normalize && w->activation;
+	a->activation = w->activation;
 	a->top_n = w->top_n;
 	return 0;
 }
@@ -209,6 +217,47 @@ static int pair(struct pooled_ask *a, const char *task, struct problem *p)
 	return 0;
 }
 
+/* Documents become the second texts of pairs, in the model's own form.  Then the queries are gone. */
+static int join(struct pooled_ask *a, struct problem *p)
+{
+	struct prompt *q = a->ask.prompt;
+
+	for (int i = 0; i < a->n_texts; i++) {
+		const struct prompt *query = &q[i % a->n_queries];
+		struct prompt *doc = &q[a->n_queries + i];
+
+		if (!query->text || !doc->text)
+			return problem_bad(p, NULL, "This model scores texts, not token ids.");
+		doc->with = doc->text;
+		doc->n_with = doc->n_text;
+		doc->text = query->text;
+		doc->n_text = query->n_text;
+	}
+	memmove(q, q + a->n_queries, (size_t)a->n_texts * sizeof(*q));
+	a->ask.n_prompts = a->n_texts;
+	return 0;
+}
+
+/* What the model cannot answer. */
+static int check_kind(const struct pooled_ask *a, enum pooled_kind kind, const struct pooled_model *m,
+                      struct problem *p)
+{
+	const bool pairs = kind == POOLED_SCORE || kind == POOLED_RERANK;
+
+	if (kind == POOLED_EMBED && (m->reranks || m->n_labels))
+		return problem_bad(p, NULL, "The model does not support Embeddings API");
+	if (kind == POOLED_CLASSIFY && !m->n_labels)
+		return problem_bad(p, NULL, "The model does not support Classification API");
+	if (kind == POOLED_PLAIN && m->reranks && !m->n_labels)
+		return problem_bad(p, NULL, "The model does not support Pooling API");
+	if (pairs && m->n_labels > 1 && !m->reranks)
+		return problem_bad(p, NULL, "Scoring API is only enabled for num_labels == 1; this model has %d.",
+		                   m->n_labels);
+	if (pairs && m->n_labels && a->ask.truncation_side && strcmp(a->ask.truncation_side, "right"))
+		return problem_bad(p, "truncation_side", "truncation_side must be right for pairs in Slipring.");
+	return 0;
+}
+
 /* The fields of these names, the first that is given. */
 static json_t *first_of(const json_t *root, const char *const *name, const char **found)
 {
@@ -241,6 +290,8 @@ static int take_pairs(struct pooled_ask *a, enum pooled_kind kind, const struct 
 		return problem_value(p, NULL, NULL, "Input lengths must be either 1:1, 1:N or N:N");
 	if (m->reranks)
 		return pair(a, task, p);
+	if (m->n_labels)
+		return join(a, p);
 	for (int i = 0; i < a->n_queries && m->instructs; i++)
 		if (instruct(&a->ask.prompt[i], task, p) < 0)
 			return -1;
@@ -267,18 +318,18 @@ int pooled_parse(struct pooled_ask *a, enum pooled_kind kind, const char *body, 
 		return -1;
 	if (a->ask.model && a->ask.model[0] && ask_model_known(a->ask.model, l, p) < 0)
 		return -1;
-	if (ask_priority(&a->ask, l, p) < 0 || check_wanted(a, &w, m, p) < 0)
+	if (ask_priority(&a->ask, l, p) < 0 || check_wanted(a, kind, &w, m, p) < 0)
 		return -1;
-	if (kind == POOLED_EMBED && m->reranks)
-		return problem_bad(p, NULL, "The model does not support Embeddings API");
+	if (check_kind(a, kind, m, p) < 0)
+		return -1;
 	if (m->max_len && m->max_len < limits.context)
 		limits.context = m->max_len;
 	if (a->ask.truncate != ASK_NONE && (a->ask.truncate < -1 || a->ask.truncate > limits.context))
 		return problem_bad(p, "truncate_prompt_tokens", "truncate_prompt_tokens value (%lld) is greater than "
 		                   "max_model_len (%lld). Please, select a smaller truncation size.",
 		                   (long long)a->ask.truncate, (long long)limits.context);
-	rc = kind == POOLED_EMBED ? take_inputs(a, json_object_get(a->ask.root, "input"), "input", p) :
-	     take_pairs(a, kind, &w, m, p);
+	rc = kind == POOLED_SCORE || kind == POOLED_RERANK ? take_pairs(a, kind, &w, m, p) :
+	     take_inputs(a, json_object_get(a->ask.root, "input"), "input", p);
 	if (rc < 0)
 		return rc;
 	if (kind == POOLED_EMBED && w.input_type && !strcmp(w.input_type, "query") && m->instructs)

@@ -57,6 +57,46 @@ static int encode_prompt(const struct ask *a, const struct ask_limits *l, struct
 	return 0;
 }
 
+/* A pair of texts becomes one prompt.  What is too long is cut as transformers cuts pairs. */
+static int encode_pair(const struct ask *a, const struct ask_limits *l, struct prompt *q, struct problem *p)
+{
+	const size_t most = (size_t)(a->truncate == ASK_NONE ? 0 : a->truncate == -1 ? l->context : a->truncate);
+	const size_t bytes = q->n_text + q->n_with;
+	size_t cap = most ? most : bytes / 3 + 64;
+	int64_t n;
+
+	if (!most && bytes / 4 / sr_text_longest(l->text) > (size_t)l->context)
+		return too_long(l, (uint32_t)l->context + 1, p);
+	if (bytes > ASK_TEXT_BYTES)
+		return problem_bad(p, NULL, "The two texts have %zu bytes; a pair takes at most %u.", bytes,
+		                   ASK_TEXT_BYTES);
+	for (;;) {
+		int32_t *ids = realloc(q->ids.id, (cap + 1) * sizeof(*ids));
+
+		if (!ids)
+			return problem_memory(p);
+		q->ids.id = ids;
+		n = sr_text_encode_pair(l->text, q->text, q->n_text, q->with, q->n_with, SR_TEXT_SPECIAL_PARSE, most,
+		                        ids, cap, &q->second);
+		if (n == -ENOTSUP)
+			return problem_bad(p, NULL, "The model's tokenizer does not say how two texts become "
+			                   "one prompt.");
+		if (n == -EINVAL && most)
+			return problem_bad(p, "truncate_prompt_tokens", "truncate_prompt_tokens leaves no room for "
+			                   "the special tokens of a pair.");
+		if (n < 0)
+			return n == -ENOMEM ? problem_memory(p) :
+				problem_bad(p, NULL, "The texts cannot be tokenized: %s.", strerror((int)-n));
+		if ((size_t)n <= cap)
+			break;
+		cap = (size_t)n;
+	}
+	q->ids.n = (uint32_t)n;
+	if (q->second >= q->ids.n)
+		q->second = 0;
+	return 0;
+}
+
 static void truncate_ids(const struct ask *a, const struct ask_limits *l, struct ask_ids *t)
 {
 	int64_t keep = a->truncate == -1 ? l->context - (a->max_tokens != 0) : a->truncate;
@@ -188,7 +228,7 @@ int ask_prompts(struct ask *a, const struct ask_limits *l, struct problem *p)
 	for (int i = 0; i < a->n_prompts; i++) {
 		struct prompt *q = &a->prompt[i];
 
-		if (q->text && encode_prompt(a, l, q, p) < 0)
+		if (q->text && (q->with ? encode_pair(a, l, q, p) : encode_prompt(a, l, q, p)) < 0)
 			return -1;
 		if (a->kind == ASK_TOKENIZE)
 			continue;
