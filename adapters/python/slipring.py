@@ -24,6 +24,7 @@ import ctypes as C
 import dataclasses
 import enum
 import json
+import math
 import os
 import pathlib
 import re
@@ -94,7 +95,8 @@ class Request(C.Structure):
                 ("bad", C.POINTER(C.c_int32)), ("n_stop", C.c_uint32), ("n_allow", C.c_uint32),
                 ("n_bias", C.c_uint32), ("n_bad", C.c_uint32), ("cache_salt", C.c_uint64), ("tenant", C.c_uint64),
                 ("trace_id", C.c_uint8 * 16), ("span_id", C.c_uint8 * 8),
-                ("pooling", Pooling), ("padding", C.c_uint32), ("n_answer", C.c_uint32), ("name", C.c_uint64)]
+                ("pooling", Pooling), ("padding", C.c_uint32), ("n_answer", C.c_uint32), ("name", C.c_uint64),
+                ("second", C.c_uint32), ("padding2", C.c_uint32)]
 
 
 class EndInfo(C.Structure):
@@ -111,7 +113,8 @@ class Token(C.Structure):
 class TextInfo(C.Structure):
     _fields_ = [("vocab", C.c_int32), ("bos", C.c_int32), ("eos", C.c_int32), ("stop", C.c_int32 * 8),
                 ("n_stop", C.c_int32), ("add_bos", C.c_bool), ("vocab_hash", C.c_uint8 * 32),
-                ("chat_template", C.c_char_p), ("pre", C.c_char_p), ("pooling", C.c_int32), ("unit", C.c_bool)]
+                ("chat_template", C.c_char_p), ("pre", C.c_char_p), ("pooling", C.c_int32), ("unit", C.c_bool),
+                ("n_labels", C.c_int32), ("activation", C.c_int32)]
 
 
 class Detok(C.Structure):
@@ -154,6 +157,8 @@ _text = _declare(_load("libslipring-text.so", 0), [
     ("sr_text_open", _int, [C.POINTER(_P), C.c_char_p, C.c_char_p, _size]), ("sr_text_close", None, [_P]),
     ("sr_text_info", C.POINTER(TextInfo), [_P]),
     ("sr_text_encode", _i64, [_P, C.c_char_p, _size, _int, C.POINTER(C.c_int32), _size, _size]),
+    ("sr_text_encode_pair", _i64, [_P, C.c_char_p, _size, C.c_char_p, _size, _int, _size, C.POINTER(C.c_int32), _size,
+                                   C.POINTER(C.c_uint32)]),
     ("sr_text_decode", _i64, [_P, C.POINTER(C.c_int32), _size, C.c_bool, C.c_char_p, _size]),
     ("sr_text_chat", _i64, [_P, C.c_char_p, C.c_char_p, C.POINTER(_P), C.c_char_p, _size]),
     ("sr_detok_init", None, [C.POINTER(Detok), C.c_bool]),
@@ -178,6 +183,15 @@ def _ids(ids):
     """Ids for C; one that does not fit 32 bits is an OverflowError, not another id."""
     a = array.array("i", list(ids))                  # of bytes, array would take the memory
     return (C.c_int32 * len(a)).from_buffer(a) if a else (C.c_int32 * 1)()
+
+
+def _activated(logits, kind):
+    """Scores of labels, as floats of 32 bits: sr_text_info.activation."""
+    most = max(logits)
+    total = sum(math.exp(x - most) for x in logits)
+    score = {0: lambda x: math.exp(x - most) / total, 1: lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
+             2: math.tanh, 3: lambda x: x}[kind]
+    return [C.c_float(score(x)).value for x in logits]
 
 
 # ---- a session --------------------------------------------------------------------------------
@@ -291,6 +305,16 @@ class Session:
         ids = (C.c_int32 * (len(raw) + 8))()
         n = _check(_text.sr_text_encode(self._text, raw, len(raw), flags, ids, len(ids), 0), "encode")
         return list(ids[:n])
+
+    def encode_pair(self, a, b, most=0):
+        """Two texts to the ids of one prompt, as the model's tokenizer pairs them, and the position from which they are
+        of the second type (0: none).  most: so many ids at most; the longer text is cut first."""
+        a, b = (t.encode("utf-8", "replace") if isinstance(t, str) else bytes(t) for t in (a, b))
+        self._open()
+        ids, second = (C.c_int32 * (len(a) + len(b) + 16))(), C.c_uint32()
+        n = _check(_text.sr_text_encode_pair(self._text, a, len(a), b, len(b), SPECIAL_PARSE, most, ids, len(ids),
+                                             C.byref(second)), "a pair of texts")
+        return list(ids[:n]), second.value if second.value < n else 0
 
     def decode(self, ids, skip_special=True):
         self._open()
@@ -408,17 +432,36 @@ class Session:
             return self.embed([inputs], pooling, dimensions, unit, priority)[0]
         if not _ring.sr_model(self._open()).contents.vectors:
             raise Error(ENOTSUP, "the daemon makes no vectors: start it with --runner pooling")
+        if self._info.n_labels:
+            raise Error(ENOTSUP, "the model classifies: it makes no vectors, see classify()")
         kind = POOLS.get(pooling) if pooling else self._info.pooling or POOLS["last"]
         if kind in (None, POOLS["logits"]):
             raise TypeError(f"pooling must be last, mean or first, not {pooling!r}" if pooling else
                             "the model ranks: it makes no vectors")
         if unit is None:
             unit = self._info.unit if self._info.pooling else True
+        prompts = [(self.encode(t) if isinstance(t, (str, bytes)) else list(t), 0) for t in inputs]
+        return self._vectors(prompts, Pooling(kind, dimensions, bool(unit)), priority)
+
+    def classify(self, inputs, activation=True, priority=0):
+        """Scores of the model's labels, a list of floats each, for texts, pairs of texts (tuples) or lists of ids, in
+        their order; of one text or pair, one.  activation False: the logits."""
+        if isinstance(inputs, (str, bytes, tuple)):
+            return self.classify([inputs], activation, priority)[0]
+        if not self._info.n_labels:
+            raise Error(ENOTSUP, "the model has no classifier")
+        prompts = [self.encode_pair(*t) if isinstance(t, tuple) else
+                   (self.encode(t) if isinstance(t, (str, bytes)) else list(t), 0) for t in inputs]
+        logits = self._vectors(prompts, Pooling(self._info.pooling, 0, 0), priority)
+        return [_activated(v, self._info.activation) for v in logits] if activation else logits
+
+    def _vectors(self, prompts, pooling, priority):
+        """A vector for each (ids, where the second text begins)."""
         jobs, waiting = [], []
-        for text in inputs:
-            ids = self.encode(text) if isinstance(text, (str, bytes)) else list(text)
-            q = Request(size=C.sizeof(Request), flags=POOLED, n_prompt=len(ids), prompt=_ids(ids), priority=priority)
-            q.pooling = Pooling(kind, dimensions, bool(unit))
+        for ids, second in prompts:
+            q = Request(size=C.sizeof(Request), flags=POOLED, n_prompt=len(ids), prompt=_ids(ids), priority=priority,
+                        second=second)
+            q.pooling = pooling
             jobs.append(_Vector(self, q))
             waiting.append(jobs[-1])
         while waiting or any(j.result is None for j in jobs):

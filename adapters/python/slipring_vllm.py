@@ -32,7 +32,8 @@ import slipring
 from slipring import _check, _ids, _ring, _text
 
 __all__ = ["LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams", "RequestOutput", "CompletionOutput", "Logprob",
-           "RequestOutputKind", "PoolingParams", "EmbeddingRequestOutput", "EmbeddingOutput"]
+           "RequestOutputKind", "PoolingParams", "EmbeddingRequestOutput", "EmbeddingOutput", "ClassificationRequestOutput",
+           "ClassificationOutput", "ScoringRequestOutput", "ScoringOutput", "PoolingRequestOutput", "PoolingOutput"]
 
 TOP_MAX = 20                       # alternatives with a token
 LIVE = 1024                        # requests at once, if the daemon grants them
@@ -170,7 +171,7 @@ class RequestOutput:
 @dataclasses.dataclass
 class PoolingParams:
     dimensions: typing.Optional[int] = None
-    use_activation: typing.Optional[bool] = None       # of length 1; None: as the model's files say, else yes
+    use_activation: typing.Optional[bool] = None       # of length 1, or scores; None: as the model's files say, else yes
     truncate_prompt_tokens: typing.Optional[int] = None
 
 
@@ -189,6 +190,41 @@ class EmbeddingRequestOutput:
     outputs: EmbeddingOutput
     prompt_token_ids: list
     finished: bool = True
+
+
+@dataclasses.dataclass
+class ClassificationOutput:
+    probs: list
+
+    @property
+    def num_classes(self):
+        return len(self.probs)
+
+
+@dataclasses.dataclass
+class ScoringOutput:
+    score: float
+
+
+@dataclasses.dataclass
+class PoolingOutput:
+    data: list                                         # vLLM's is a tensor
+
+
+@dataclasses.dataclass
+class PoolingRequestOutput:
+    request_id: str
+    outputs: typing.Any
+    prompt_token_ids: list
+    finished: bool = True
+
+
+class ClassificationRequestOutput(PoolingRequestOutput):
+    pass
+
+
+class ScoringRequestOutput(PoolingRequestOutput):
+    pass
 
 
 class _Task:
@@ -620,11 +656,62 @@ class LLM:
 
     def embed(self, prompts, *, use_tqdm=True, pooling_params=None):
         """An EmbeddingRequestOutput for each prompt, in their order; the daemon must have --runner pooling."""
-        p = pooling_params or PoolingParams()
+        return [EmbeddingRequestOutput(o.request_id, EmbeddingOutput(o.outputs.data), o.prompt_token_ids)
+                for o in self.encode(prompts, pooling_params, use_tqdm=use_tqdm, pooling_task="embed")]
+
+    def classify(self, prompts, *, pooling_params=None, use_tqdm=True):
+        """A ClassificationRequestOutput for each prompt: scores of the model's labels."""
+        return [ClassificationRequestOutput(o.request_id, ClassificationOutput(o.outputs.data), o.prompt_token_ids)
+                for o in self.encode(prompts, pooling_params, use_tqdm=use_tqdm, pooling_task="classify")]
+
+    def encode(self, prompts, pooling_params=None, *, use_tqdm=True, pooling_task=None):
+        """A PoolingRequestOutput for each prompt; pooling_task: embed or classify."""
+        p, labels = pooling_params or PoolingParams(), self.session._info.n_labels
+        if pooling_task not in ("embed", "classify"):
+            raise ValueError("pooling_task required for `LLM.encode`: embed or classify" if pooling_task is None else
+                             f"Unsupported task: {pooling_task!r} Supported tasks: ({'classify' if labels else 'embed'!r},)")
+        if pooling_task == "embed" and labels:
+            raise ValueError("Embedding API is not supported by this model.")
+        if pooling_task == "classify" and not labels:
+            raise ValueError("Classification API is not supported by this model.")
+        if labels and p.dimensions:
+            raise ValueError("dimensions: a classifier answers all of its labels")
         with self.session._preparing():
             ids = [self._prompt(what, p, answer=0)[1] for what in self._listed(prompts)]
-        vectors = self.session.embed(ids, dimensions=p.dimensions or 0, unit=p.use_activation)
-        return [EmbeddingRequestOutput(str(self._number_next()), EmbeddingOutput(v), i) for v, i in zip(vectors, ids)]
+        vectors = (self.session.classify(ids, activation=p.use_activation is not False) if labels else
+                   self.session.embed(ids, dimensions=p.dimensions or 0, unit=p.use_activation))
+        return [PoolingRequestOutput(str(self._number_next()), PoolingOutput(v), i) for v, i in zip(vectors, ids)]
+
+    def score(self, data_1, data_2, /, *, use_tqdm=True, pooling_params=None):
+        """A ScoringRequestOutput for each pair of texts, 1:1, 1:N or N:N: a cross-encoder's, or the cosine of both
+        vectors."""
+        p, info = pooling_params or PoolingParams(), self.session._info
+        one, two = ([d] if isinstance(d, str) else list(d) for d in (data_1, data_2))
+        if not one or not two:
+            raise ValueError("At least one text element must be given")
+        if len(one) not in (1, len(two)):
+            raise ValueError("Input lengths must be either 1:1, 1:N or N:N")
+        if info.n_labels > 1:
+            raise ValueError("Scoring API is only enabled for num_labels == 1.")
+        if not info.n_labels:
+            return self._cosines(one, two, p)
+        most = p.truncate_prompt_tokens or 0
+        most = self.session.context if most == -1 else most
+        with self.session._preparing():
+            prompts = [self.session.encode_pair(a, b, most) for a, b in zip(one * len(two) if len(one) == 1 else one, two)]
+        for ids, _ in prompts:
+            self._fit(ids, PoolingParams(), answer=0)
+        logits = self.session._vectors(prompts, slipring.Pooling(info.pooling, 0, 0), 0)
+        scores = logits if p.use_activation is False else [slipring._activated(v, info.activation) for v in logits]
+        return [ScoringRequestOutput(str(self._number_next()), ScoringOutput(v[0]), ids) for v, (ids, _) in zip(scores, prompts)]
+
+    def _cosines(self, one, two, params):
+        outs = self.encode(one + two, dataclasses.replace(params, use_activation=True), pooling_task="embed")
+        firsts, seconds = outs[:len(one)], outs[len(one):]
+        firsts = firsts * len(seconds) if len(one) == 1 else firsts
+        return [ScoringRequestOutput(f"{a.request_id}_{b.request_id}",
+                                     ScoringOutput(sum(x * y for x, y in zip(a.outputs.data, b.outputs.data))),
+                                     a.prompt_token_ids + b.prompt_token_ids) for a, b in zip(firsts, seconds)]
 
 
 class AsyncLLM(LLM):
