@@ -126,7 +126,7 @@ AVX2   := $(EXACT) -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
 objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))
 $(call objects,plain types types_iq): FLAGS := $(EXACT)
-$(call objects,lanes compact compact_held compact_iq isa/avx2 isa/avx2_matmul isa/avx2_few isa/avx2_few_iq isa/avx2_attend): FLAGS := $(AVX2)
+$(call objects,lanes compact compact_held compact_iq isa/avx2 isa/avx2_matmul isa/avx2_few isa/avx2_few_iq isa/avx2_f8 isa/avx2_attend): FLAGS := $(AVX2)
 $(call objects,isa/avx512 isa/avx512_matmul isa/avx512_attend): FLAGS := $(AVX512)
 
 define program

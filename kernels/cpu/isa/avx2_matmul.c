@@ -474,8 +474,9 @@ void avx2_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_block
 	const enum lanes_kind kind = lanes_kind(type);
 	avx2_tile_fn *f = tile_of(type);
 	size_t block = lanes_block_bytes(type, k);
-	avx2_tile_fn *few = avx2_few(type, x->rows);
-	pair_fn *pair = x->rows == 1 && !compact_groups(type) ? pairs[kind] : NULL;
+	const bool f8 = types_base(type) == HELD_F8 || types_base(type) == HELD_F8_BLOCK;
+	avx2_tile_fn *few = f8 && x->rows <= AVX2_ROWS ? avx2_f8 : avx2_few(type, x->rows);
+	pair_fn *pair = x->rows != 1 ? NULL : f8 ? avx2_f8_pair : compact_groups(type) ? NULL : pairs[kind];
 	struct matmul_tile t = { .w_bytes = block, .type = type, .k = k, .ld = ld };
 
 	(void)next;

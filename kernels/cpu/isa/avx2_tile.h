@@ -96,5 +96,7 @@ typedef void avx2_tile_fn(int32_t rows, const struct matmul_tile *t);
  * not.  The tile's w is the block as it is held; of its units nothing is read. */
 avx2_tile_fn *avx2_few(int32_t type, int32_t rows);
 avx2_tile_fn *avx2_few_iq(int32_t type);  /* of IQ2 and IQ3, up to AVX2_ROWS rows */
+avx2_tile_fn avx2_f8;                     /* of FP8, likewise */
+void avx2_f8_pair(const struct matmul_tile *t); /* one row by two blocks */
 
 #endif
