@@ -177,7 +177,7 @@ SHAPED = {   # random weights in the shape of Llama 3.2 and of Qwen 3 MoE (shape
     "e32-mxfp4": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},   # experts: 4 of 32
     "e64-q4_k": {"decode-1": (1.15, 1.4), "prefill-512": (1.8, 2.5), "decode-16": (2.0, 3.0)},    # 8 of 64
 }
-EVERY_TYPE = {f"types-1b4-{t.lower()}": {"decode-1": (1.15, 1.4), "prefill-512": (1.3, 1.8), "decode-16": (2.0, 3.0)}
+EVERY_TYPE = {f"types-1b4-{t.lower()}": {"decode-1": (1.15, 1.4), "prefill-512": (1.3, 1.8), "decode-16": (1.3, 2.0)}
               for t in shapes.TYPES if t not in ("MXFP4", "NVFP4")}   # those are of experts; of directories
 FOREIGN_ROWS = {   # beside one busy process, at most so many times as slow
     "q4_1": {"decode-1": (3.0, 2.2)},
