@@ -2,6 +2,7 @@
  * is our own, because utf8proc's takes quadratic time in a run of them. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utf8proc.h>
 
 #include "normalize.h"
@@ -59,6 +60,27 @@ static int already(const char *s, size_t n)
 	return 1;
 }
 
+/* Compose; returns the new length.  utf8proc 2.8 takes U+11A7 behind a syllable of Hangul for a final
+ * consonant, and drops it.  It is none, and composes with nothing, so each part may begin with it. */
+static utf8proc_ssize_t compose(int32_t *cp, size_t n)
+{
+	size_t k = 0;
+
+	for (size_t from = 0, end; from < n; from = end) {
+		utf8proc_ssize_t len;
+
+		for (end = from + 1; end < n && cp[end] != 0x11a7; end++)
+			;
+		len = utf8proc_normalize_utf32(cp + from, (utf8proc_ssize_t)(end - from),
+		                               UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+		if (len < 0)
+			return len;
+		memmove(cp + k, cp + from, (size_t)len * sizeof(*cp));
+		k += (size_t)len;
+	}
+	return (utf8proc_ssize_t)k;
+}
+
 int normalize_nfc(const char *s, size_t n, char **out, size_t *out_n)
 {
 	int32_t *cp = NULL, more[8];
@@ -93,7 +115,7 @@ int normalize_nfc(const char *s, size_t n, char **out, size_t *out_n)
 	}
 	if (reorder(cp, k))
 		goto no_memory;
-	len = utf8proc_normalize_utf32(cp, (utf8proc_ssize_t)k, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+	len = compose(cp, k);
 	if (len < 0)
 		goto invalid;
 	p = *out = malloc(4 * (size_t)len + 1);

@@ -264,6 +264,10 @@ static void normal_form(void **state)
 	(void)state;
 	CHECK(t, "e\xcc\x81", 0, 0xc3, 0xa9);
 	CHECK(t, "\xe1\x84\x80\xe1\x85\xa1", 0, 0xea, 0xb0, 0x80);     /* Hangul */
+	CHECK(t, "\xea\xb0\x80\xe1\x86\xa8", 0, 0xea, 0xb0, 0x81);
+	/* U+11A7 is no final consonant, but a character of its own */
+	CHECK(t, "\xea\xb0\x80\xe1\x86\xa7", 0, 0xea, 0xb0, 0x80, 0xe1, 0x86, 0xa7);
+	CHECK(t, "\xe1\x86\xa7\xe1\x86\xa7" "e\xcc\x81", 0, 0xe1, 0x86, 0xa7, 0xe1, 0x86, 0xa7, 0xc3, 0xa9);
 	CHECK(t, "q\xcc\x87\xcc\xa3", 0, 'q', 0xcc, 0xa3, 0xcc, 0x87);  /* marks in order of their class */
 	for (size_t i = 0; i < n; i += 2)                               /* a run of marks in the worst order */
 		memcpy(s + i, i < n / 2 ? "\xcc\x87" : "\xcc\xa3", 2);
