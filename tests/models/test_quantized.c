@@ -71,8 +71,8 @@ static void put_text(const char *folder, int32_t *id)
 
 /* ---- inputs that are large, as those of real models are ------------------------------------------- */
 
-/* Of norms before matrices elements, of v and up rows: every 16th becomes 8 times as large.  So scales are far from 1,
- * and one that is not undone shows. */
+/* Every 16th element of norms before matrices becomes 32 times as large, of rows of v and up 8 times.  So scales are
+ * far from 1, and one that is not undone shows. */
 static bool is_input(const char *name, bool *vector)
 {
 	static const char *const norms[] = { "input_layernorm.weight", "post_attention_layernorm.weight",
@@ -98,7 +98,7 @@ static void enlarge(float *w, size_t n, size_t k, bool vector)
 		for (size_t i = 0; i < k; i++)
 			sum += w[i] / (float)k;
 		for (size_t i = 3; i < k; i += 16)   /* around 0 they are stored less one */
-			w[i] = sum < 0.5f ? 8 * (w[i] + 1) - 1 : 8 * w[i];
+			w[i] = sum < 0.5f ? 32 * (w[i] + 1) - 1 : 32 * w[i];
 		return;
 	}
 	for (size_t i = 5; i < n; i += 16)
@@ -218,6 +218,20 @@ static double check_written(const struct family *f, const double *was, const cha
 	return mean;
 }
 
+/* Of experts some, but not most, are chosen too seldom by so short a text. */
+static void check_experts(const char *out)
+{
+	const char *said = strstr(out, " experts were chosen by fewer");
+	int seldom = 0, of = 1;
+
+	while (said && said > out && said[-1] != '\n')
+		said--;
+	if (said)
+		assert_int_equal(sscanf(said, "%d of %d experts", &seldom, &of), 2);
+	printf("%d of %d experts are seldom chosen\n", seldom, of);
+	assert_true(4 * seldom < 3 * of);
+}
+
 /* config.json says which modules keep their bits. */
 static void check_config(const char *to)
 {
@@ -249,7 +263,8 @@ static bool try(const struct family *f, const char *flag, char *to, size_t size,
 	return false;
 }
 
-/* A search of scales may lose a little on random weights; what is divided and not multiplied again loses much. */
+/* A search gains with such inputs, but where q, k and v keep their bits; what is divided and not multiplied again
+ * loses much. */
 static void test_family(void **state)
 {
 	struct row *row = *state;
@@ -269,10 +284,11 @@ static void test_family(void **state)
 		plain = check_written(f, was, to, id, out);
 		assert_true(try(f, "--scale-search", to, sizeof(to), out, sizeof(out)));
 		check_config(to);
+		check_experts(out);
 		searched = check_written(f, was, to, id, out);
 		printf("%s: a log-probability differs by %.3f, without a search by %.3f; loss %.3f\n", f->name, searched, plain,
 		       loss_of(was));
-		if (!(searched < 1.15 * plain))
+		if (!(searched < 1.05 * plain))
 			fail_msg("%s: a log-probability differs by %.3f, without a search by %.3f", f->name, searched, plain);
 	}
 	family_free(f);
@@ -338,7 +354,7 @@ static void test_table(void **state)
 
 /* Of each kind of family one: norms less one and after, fused matrices, experts, parallel parts, states; one is refused.
  * All others need `make families`. */
-static char few_names[][16] = { "gemma3", "phi3", "qwen2-moe", "cohere2", "qwen3.5", "granite-moe" };
+static char few_names[][16] = { "gemma3", "phi3", "qwen3-moe", "cohere2", "qwen3.5", "granite-moe" };
 static char *few[] = { few_names[0], few_names[1], few_names[2], few_names[3], few_names[4], few_names[5] };
 
 int main(int argc, char **argv)
