@@ -86,21 +86,65 @@ static int32_t windowed(const struct sr_model *m, int32_t *window)
 
 /* ---- the two forms ------------------------------------------------------------------------ */
 
+/* Tokens of a request: --max-model-len, or what the model was made for. */
+static int32_t longest(const struct show *s)
+{
+	int64_t asked = s->cfg.max_model_len, own = s->model->m.context;
+
+	return (int32_t)(asked > 0 && asked < own ? asked : own);
+}
+
+/* What the model needs here in a few types: its weights, and what one sequence of full length keeps. */
+static void print_needs(const struct show *s)
+{
+	const struct sr_model *m = &s->model->m;
+	double one = show_sequence_bytes(m, longest(s)), here = (double)s->plan.need.avail;
+	struct show_size size[SHOW_TYPES];
+	char all[32], kv[32], token[32];
+
+	show_sizes(m, size);
+	printf("  would need    with one request of %d tokens, whose keys, values and states take %s",
+	       longest(s), show_bytes(one, kv));
+	if (here > 0)
+		printf("; %s are free here", show_bytes(here, all));
+	printf("\n");
+	for (int i = 0; i < SHOW_TYPES; i++)
+		printf("                as %-4s %11s, a token reads %s%s\n", size[i].type,
+		       show_bytes(size[i].bytes + one, all),
+		       show_bytes(size[i].token, token), here <= 0 ? "" : size[i].bytes + one > here ? ": does "
+		        "not fit" : "");
+}
+
+static json_t *needs_json(const struct show *s)
+{
+	const struct sr_model *m = &s->model->m;
+	double one = show_sequence_bytes(m, longest(s));
+	struct show_size size[SHOW_TYPES];
+	json_t *list = json_array();
+
+	show_sizes(m, size);
+	for (int i = 0; i < SHOW_TYPES; i++)
+		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "type", size[i].type, "weight_bytes",
+		                      (json_int_t)size[i].bytes, "token_bytes", (json_int_t)size[i].token,
+		                      "sequence_bytes", (json_int_t)one));
+	return list;
+}
+
 static void print_text(struct show *s)
 {
 	const struct model *md = s->model;
 	const struct sr_model *m = &md->m;
-	struct show_size size[SHOW_TYPES];
+	char bytes[32];
 	double n = 0;
 
 	show_each_tensor(m, count_weights, &n);
-	show_sizes(m, size);
 	printf("%s\n", s->where.path);
 	if (strcmp(md->format, "dummy") == 0)
 		printf("  no weights    what follows is from config.json alone, with weights in bf16\n");
 	printf("  name          %s\n", m->name);
-	printf("  architecture  %s, %s\n", m->arch, md->format);
-	printf("  weights       %.1f million in %.1f MiB: %s\n", n / 1e6, (double)md->weight_bytes / 1048576,
+	printf("  architecture  %s, %s\n", m->arch,
+	       strcmp(md->format, "dummy") == 0 ? "config.json alone" : md->format);
+	printf("  weights       %.1f million in %s: %s\n", n / 1e6, show_bytes((double)md->weight_bytes, bytes),
 	       md->stored);
 	for (int32_t i = 0; i < md->n_files && md->n_files > 1; i++)
 		printf("  file %-8d %s\n", i, md->file[i]);
@@ -115,11 +159,8 @@ static void print_text(struct show *s)
 	for (int i = 0; i < md->n_eos; i++)
 		printf("%s%d", i ? ", " : "", md->eos[i]);
 	printf("%s\n", md->n_eos ? "" : "none");
-	printf("  a token reads %.1f MiB of weights\n", (double)show_token_bytes(m) / 1048576);
-	printf("  would take    ");
-	for (int i = 0; i < SHOW_TYPES; i++)
-		printf("%s%.1f MiB as %s", i ? ", " : "", size[i].bytes / 1048576, size[i].type);
-	printf("\n");
+	printf("  a token reads %s of weights\n", show_bytes((double)show_token_bytes(m), bytes));
+	print_needs(s);
 	if (!s->no_plan[0])
 		printf("  KV cache      %lld bytes a token\n",
 		       (long long)(s->plan.whole_block / s->plan.limits.block_tokens));
@@ -178,6 +219,7 @@ static void print_model_json(struct show *s)
 	json_object_set_new(out, "experts", show_experts_json(m));
 	json_object_set_new(out, "state", show_state_json(m));
 	json_object_set_new(out, "token_weight_bytes", json_integer((json_int_t)show_token_bytes(m)));
+	json_object_set_new(out, "would_need", needs_json(s));
 	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
 	json_object_set_new(out, "window", json_integer(window));
 	json_object_set_new(out, "plan", plan_json(s));

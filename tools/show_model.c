@@ -79,26 +79,76 @@ uint64_t show_token_bytes(const struct sr_model *m)
 	return r.bytes;
 }
 
-struct sizing { double matrices, vectors; };
+/* Weights of matrices in layers, of tables (embedding, head), of vectors: all; those that a token reads. */
+struct sizing { const struct sr_model *m; double n[2][3]; };
 
 static void add_size(const struct sr_tensor *t, void *ctx)
 {
 	struct sizing *s = ctx;
-	double n = (double)(t->count > 1 ? t->count : 1) * t->n * t->k;
+	const struct sr_model *m = s->m;
+	bool table = t == &m->embed || t == &m->head || t == &m->in_embed, matrix = t->n > 1 && t->k > 1;
+	double n = (double)(t->count > 1 ? t->count : 1) * t->n * t->k, read = n;
+	int kind = !matrix ? 2 : table ? 1 : 0;
 
-	*(t->n > 1 && t->k > 1 ? &s->matrices : &s->vectors) += n;
+	if ((t == &m->embed && m->head.type != SR_NONE) || t == &m->in_embed)
+		read /= t->n;
+	if (is_expert(t) && m->experts.n == t->count)
+		read = read / t->count * m->experts.top;
+	s->n[0][kind] += n;
+	s->n[1][kind] += read;
 }
 
 void show_sizes(const struct sr_model *m, struct show_size out[SHOW_TYPES])
 {
-	static const struct { const char *type; double bits; } types[SHOW_TYPES] = {
-		{ "BF16", 16 }, { "Q8_0", 8.5 }, { "Q5_K", 5.5 }, { "Q4_K", 4.5 },
+	/* AWQ: a scale and a zero point for 128 inputs; tables keep 16 bits */
+	static const struct { const char *type; double bits, table_bits; } types[SHOW_TYPES] = {
+		{ "BF16", 16, 16 }, { "Q8_0", 8.5, 8.5 }, { "Q5_K", 5.5, 5.5 }, { "Q4_K", 4.5, 4.5 },
+		{ "AWQ", 4 + 20.0 / 128, 16 },
 	};
-	struct sizing s = { 0, 0 };
+	struct sizing s = { .m = m };
+	double bytes[2];
 
 	show_each_tensor(m, add_size, &s);
-	for (int i = 0; i < SHOW_TYPES; i++)
-		out[i] = (struct show_size){ types[i].type, s.matrices * types[i].bits / 8 + s.vectors * 4 };
+	for (int i = 0; i < SHOW_TYPES; i++) {
+		for (int r = 0; r < 2; r++)
+			bytes[r] = s.n[r][0] * types[i].bits / 8 + s.n[r][1] * types[i].table_bits / 8 + s.n[r][2] * 4;
+		out[i] = (struct show_size){ types[i].type, bytes[0], bytes[1] };
+	}
+}
+
+/* Bytes of the state of one sequence in one layer: S, and the last inputs of the convolution, in f32. */
+static int64_t state_bytes(const struct sr_delta *a)
+{
+	return 4 * ((int64_t)a->v_heads * a->k_dim * a->v_dim + (int64_t)(a->conv - 1) * sr_delta_channels(a));
+}
+
+double show_sequence_bytes(const struct sr_model *m, int32_t tokens)
+{
+	double sum = 0;
+
+	for (int32_t l = 0; l < m->n_layers; l++) {
+		const struct sr_attn *a = kind_of(m, l);
+		double n = tokens;
+
+		if (m->layer[l].mixer == SR_DELTA)
+			sum += (double)state_bytes(&m->delta);
+		if (m->layer[l].mixer == SR_DELTA || m->layer[l].kv_back)
+			continue;
+		if (a->window && a->window < tokens)
+			n = a->window;
+		if (a->chunk && a->chunk < tokens)
+			n = a->chunk;
+		sum += n * 2 * (a->latent ? a->head_dim : 2.0 * a->n_kv_heads * a->head_dim);
+	}
+	return sum;
+}
+
+const char *show_bytes(double bytes, char out[32])
+{
+	bool small = bytes < 1 << 30;
+
+	snprintf(out, 32, "%.1f %s", bytes / (small ? 1048576 : 1073741824), small ? "MiB" : "GiB");
+	return out;
 }
 
 /* ---- kinds of attention ------------------------------------------------------------------------ */
@@ -206,12 +256,6 @@ void show_kinds(const struct sr_model *m)
 		printf(", scale %g%s\n", (double)a->scale, more);
 		show_rope(&a->rope);
 	}
-}
-
-/* Bytes of the state of one sequence in one layer: S, and the last inputs of the convolution, in f32. */
-static int64_t state_bytes(const struct sr_delta *a)
-{
-	return 4 * ((int64_t)a->v_heads * a->k_dim * a->v_dim + (int64_t)(a->conv - 1) * sr_delta_channels(a));
 }
 
 void show_state(const struct sr_model *m)

@@ -22,9 +22,14 @@ json_t *show_state_json(const struct sr_model *m);      /* null: no layer has a 
  * compute the token. */
 uint64_t show_token_bytes(const struct sr_model *m);
 
-/* Bytes of all weights with each matrix in one type, for a few types. */
-#define SHOW_TYPES 4
-struct show_size { const char *type; double bytes; };
+/* Bytes of all weights with each matrix in one type, for a few types; and those that a token reads. */
+#define SHOW_TYPES 5
+struct show_size { const char *type; double bytes, token; };
 void show_sizes(const struct sr_model *m, struct show_size out[SHOW_TYPES]);
+
+/* What a sequence of so many tokens keeps in bfloat16: keys, values, states. */
+double show_sequence_bytes(const struct sr_model *m, int32_t tokens);
+
+const char *show_bytes(double bytes, char out[32]);    /* "5.7 GiB" */
 
 #endif

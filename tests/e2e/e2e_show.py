@@ -47,6 +47,13 @@ def model_matches(build, name, rec, j, d):
               f"{name}: {kinds}")
     if chunk := c.get("attention_chunk_size"):
         check({k["chunk"] for k in kinds} == {0, chunk}, f"{name}: {kinds}")
+    need = {n["type"]: n for n in j["would_need"]}
+    check(need["BF16"]["weight_bytes"] > need["Q8_0"]["weight_bytes"] > need["Q4_K"]["weight_bytes"], f"{name}: {need}")
+    check(all(0 < n["token_bytes"] <= n["weight_bytes"] for n in need.values()), f"{name}: a token reads a part: {need}")
+    kept = sum(k["n_layers"] * 2 * min(k["window"] or k["chunk"] or j["context"], j["context"])
+               * (k["head_width"] if k["latent"] else 2 * k["kv_heads"] * k["head_width"]) for k in kinds)
+    kept += j["state"]["bytes"] if j["state"] else 0
+    check({n["sequence_bytes"] for n in need.values()} == {kept}, f"{name}: a sequence keeps {kept}: {need}")
     stored = os.path.getsize(os.path.join(d, "hf/model.safetensors"))
     check(0 < j["token_weight_bytes"] <= j["weight_bytes"] <= stored, f"{name}: bytes")
     if j["experts"]:
@@ -87,7 +94,7 @@ def text_matches(build, name, d, runs):
     code, out, err = show(build, os.path.join(d, "hf"))
     check(code == 0 and out.count("  attention ") == len(runs["attention"]), f"{name}: a line for each kind\n{out}")
     check(("  experts " in out) == (runs["experts"] is not None), f"{name}: experts\n{out}")
-    check("as Q8_0" in out and "a token reads" in out, f"{name}: what it would take\n{out}")
+    check("as Q8_0" in out and "as AWQ" in out and "a token reads" in out, f"{name}: what it would need\n{out}")
 
 
 def main(build):
