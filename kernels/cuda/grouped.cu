@@ -44,7 +44,14 @@ struct grouped_args {
 	int32_t N, K, per;
 	int32_t x_step, y_step;              /* elements from row to row */
 	int32_t heads, T;                    /* matrices for heads, not experts: all T tokens by each; else 0 */
+	int32_t columns;                     /* tiles of outputs */
 };
+
+/* The first output of this block's tile. */
+template <class S> static __device__ int32_t first_output(const grouped_args &a)
+{
+	return (int32_t)blockIdx.x % a.columns * S::COLS;
+}
 
 static __device__ bf16 *place(bf16 *rows, int r, int piece)
 {
@@ -69,7 +76,7 @@ template <class S> static __device__ void load_dense(bf16 *to, const grouped_arg
 {
 	for (int i = (int)threadIdx.x; i < S::COLS * PIECES; i += S::THREADS) {
 		int r = i / PIECES, piece = i % PIECES;
-		int32_t n = (int32_t)blockIdx.x * S::COLS + r;
+		int32_t n = first_output<S>(a) + r;
 		bool there = n < a.N && k + piece * 8 < a.K;
 
 		cp_async_16(place(to, r, piece), there ? a.w + ((size_t)expert * (size_t)a.N + (size_t)n) *
@@ -82,7 +89,7 @@ template <class S> static __device__ void load_packed(unsigned char *to, const g
 	int32_t expert, int32_t k)
 {
 	const int TILE = S::WORDS * TILE_WORDS / 4, ALL = S::COLS / STRIP * SLABS * TILE; /* pieces of 16 bytes */
-	int32_t strips = (a.N + STRIP - 1) / STRIP, first = (int32_t)blockIdx.x * (S::COLS / STRIP);
+	int32_t strips = (a.N + STRIP - 1) / STRIP, first = first_output<S>(a) / STRIP;
 	int32_t slabs = a.K / SLAB;
 
 	for (int i = (int)threadIdx.x; i < ALL; i += S::THREADS) {
@@ -218,7 +225,7 @@ template <class S> static __device__ void put(const float (&sum)[S::M][S::N][4],
 {
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	int row = warp % S::MWARPS * S::M * 16 + lane / 4;
-	int32_t col = (int32_t)blockIdx.x * S::COLS + warp / S::MWARPS * S::N * 8 + lane % 4 * 2;
+	int32_t col = first_output<S>(a) + warp / S::MWARPS * S::N * 8 + lane % 4 * 2;
 
 #pragma unroll
 	for (int m = 0; m < S::M; m++)
@@ -237,14 +244,15 @@ template <class S> static __device__ void put(const float (&sum)[S::M][S::N][4],
 /* Of heads: tile i has tokens of head i % heads, whose pairs are t * heads + head. */
 template <class S> static __device__ struct expert_tile tile_of(const grouped_args &a)
 {
-	int32_t first = (int32_t)blockIdx.y / (a.heads ? a.heads : 1) * S::ROWS, left = a.T - first;
+	int32_t tile = (int32_t)blockIdx.x / a.columns;
+	int32_t first = tile / (a.heads ? a.heads : 1) * S::ROWS, left = a.T - first;
 
 	if (!a.heads)
-		return a.tile[blockIdx.y];
-	return (struct expert_tile){ (int32_t)blockIdx.y % a.heads, first, left < S::ROWS ? left : S::ROWS };
+		return a.tile[tile];
+	return (struct expert_tile){ tile % a.heads, first, left < S::ROWS ? left : S::ROWS };
 }
 
-/* grid: tiles of outputs, tiles of pairs */
+/* grid: tiles of outputs of the first tile of pairs, then of the next: there may be more than 65,535 tiles of pairs */
 template <class S> static __global__ void __launch_bounds__(S::THREADS) grouped_kernel(struct grouped_args a)
 {
 	let_next_start();
@@ -295,11 +303,11 @@ bool experts_prepare(struct dev *d)
 	       allow_both<HELD_F4>(d);
 }
 
-template <class S> static void product(struct dev *d, const struct grouped_args &a, int32_t tiles)
+template <class S> static void product(struct dev *d, struct grouped_args a, int32_t tiles)
 {
-	dim3 grid((unsigned)(a.N + S::COLS - 1) / S::COLS, (unsigned)tiles);
-
-	cuda_ok(d, start(grouped_kernel<S>, grid, S::THREADS, S::SHARED_BYTES, d->stream, a), "matmul by expert");
+	a.columns = (a.N + S::COLS - 1) / S::COLS;
+	cuda_ok(d, start(grouped_kernel<S>, (unsigned)a.columns * (unsigned)tiles, S::THREADS, S::SHARED_BYTES, d->stream, a),
+		"matmul by expert");
 }
 
 template <int ROWS> static void pick(struct dev *d, const struct grouped_args &a, enum held held, int32_t tiles)
@@ -320,7 +328,7 @@ void experts_multiply(struct dev *d, enum place y, enum place x, const struct we
 	bool by_token = x == P_Y && !c->before;
 	struct grouped_args a = { d->act.place[y], is_f32(y),
 		(const bf16 *)d->act.place[x == P_Y && c->before ? P_OUT : x], w->mat, w->packed, w->bias,
-		d->routing.pair, d->routing.tile, w->n, w->k, by_token ? c->top : 1, w->k, w->n, 0, 0 };
+		d->routing.pair, d->routing.tile, w->n, w->k, by_token ? c->top : 1, w->k, w->n, 0, 0, 0 };
 	int32_t tiles = expert_tiles(T, c->n, c->top);
 
 	if (d->fault.lost)
@@ -335,7 +343,7 @@ void experts_multiply(struct dev *d, enum place y, enum place x, const struct we
 void heads(struct dev *d, enum place y, int y_step, enum place x, int x_step, const struct weight *w, int T)
 {
 	struct grouped_args a = { d->act.place[y], is_f32(y), (const bf16 *)d->act.place[x], w->mat, w->packed, w->bias,
-		NULL, NULL, w->n, w->k, 1, x_step, y_step, w->count, T };
+		NULL, NULL, w->n, w->k, 1, x_step, y_step, w->count, T, 0 };
 
 	if (d->fault.lost)
 		return;
