@@ -8,7 +8,7 @@
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, cuda-mutants, bench-host, bench-ring    what docs/proof.md is about
+#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, cuda-mutants, cuda-races, bench-host, bench-ring    what docs/proof.md is about
 #	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost.
 #	                1,000 harmed moments; ranks of the CUDA emulation.  15 minutes at most
@@ -355,6 +355,18 @@ $(BUILD)/emu/%.o: %.cc
 	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
 -include $(EMU:.o=.d) $(CUDA:%.cu=$(BUILD)/emu/%.d)
 
+# With -fsanitize=thread the compiler calls tests/emu/races.cc for each access; the sanitizer's library is not linked.
+RACE_FLAGS := $(if $(SAN),,-fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -g1 -Wno-tsan)
+$(BUILD)/emu/tests/kernels/cuda/test_races.o: EMU_FLAGS += $(RACE_FLAGS)
+$(BUILD)/races/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(EMU_FLAGS) $(RACE_FLAGS) -MMD -MP -x c++ -c -o $@ $<
+$(BUILD)/races/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(EMU_FLAGS) $(RACE_FLAGS) -MMD -MP -c -o $@ $<
+
 # The back end in the emulation, where slipringd looks for it: tests/e2e/e2e_cuda.py.
 $(BUILD)/emu/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/emu/%.o) $(EMU) $(CUDA_C:%.c=$(BUILD)/pic/%.o)
 	$(call say,LINK)
@@ -368,6 +380,15 @@ $(BUILD)/tests/$(1): $(BUILD)/emu/$(2:.cc=.o) $(EMU) $(patsubst %.cu,$(BUILD)/em
 	$$(Q)$$(CXX) $$(LDFLAGS) -o $$@ $$^ $(filter-out %.c %.cu,$(3)) $$(LDLIBS) -lcmocka
 -include $(BUILD)/emu/$(2:.cc=.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard $(filter %.c,$(3))))
 endef
+define race_test
+$(BUILD)/races/$(1): $(BUILD)/races/$(2:.cc=.o) $(EMU) $(patsubst %.cu,$(BUILD)/races/%.o,$(wildcard $(filter %.cu,$(3)))) \
+		$(patsubst %.c,$(BUILD)/%.o,$(wildcard $(filter %.c,$(3))))
+	$$(call say,LINK)
+	$$(Q)$$(CXX) $$(LDFLAGS) -o $$@ $$^ $(filter-out %.c %.cu,$(3)) $$(LDLIBS) -lcmocka
+-include $(BUILD)/races/$(2:.cc=.d)
+endef
+$(foreach t,$(CC_TESTS),$(eval $(call race_test,$(t),$(call source_of,$(t)),$(call words_of,$(call source_of,$(t))))))
+-include $(CUDA:%.cu=$(BUILD)/races/%.d)
 $(foreach t,$(CC_TESTS),$(eval $(call test_cc,$(t),$(call source_of,$(t)),$(call words_of,$(call source_of,$(t))))))
 ifeq ($(shell command -v $(CXX)),)
 tests:
@@ -399,6 +420,13 @@ check: all tests
 # Every kernel of the CUDA back end, on the CPU.
 test-cuda-emulated: all tests
 	tests/run.sh $(BUILD) $(CC_TESTS) e2e_cuda.py
+
+# The same with every access watched: none may depend on the order of threads, warps or blocks (tests/emu/races.h).  Five
+# minutes alone on the machine.
+RACES ?= $(filter-out test_races test_emu test_gpu_runner test_models_cuda test_cuda_gpus test_cuda_canary test_cuda_bench,$(CC_TESTS))
+.PHONY: cuda-races
+cuda-races: $(RACES:%=$(BUILD)/races/%)
+	@for t in $(RACES); do echo "== $$t"; timeout 900 $(BUILD)/races/$$t || exit 1; done
 
 # -O1 compiles in 2/3 of the time of -O2.  The emulated kernels compute too much for that.
 sanitize:

@@ -41,7 +41,11 @@ inline bool start_early;             /* set at open: the GPU supports it; else e
 #ifdef CUDA_EMULATED
 static inline float load_l2(const float *p) { return emu_spoils_parts ? *p + 1 : *p; }
 static inline float4 load_l2(const float4 *p) { return make_float4(load_l2(&p->x), p->y, p->z, p->w); }
-static inline uint32_t count_in(uint32_t *p) { return atomicAdd(p, 1u); }
+static inline uint32_t count_in(uint32_t *p)
+{
+	__threadfence();
+	return atomicAdd(p, 1u);
+}
 static inline void wait_for_previous() { emu_wait_for_previous(); }
 static inline void let_next_start() {}
 static inline void barrier_cluster() { emu_barrier_cluster(); }

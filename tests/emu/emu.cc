@@ -1,6 +1,7 @@
 /* emu.cc - see emu.h: fibers, the scheduler, and the wide instructions by the layouts of the PTX
  * manual (sections on ldmatrix and on mma.m16n8k16 and .m16n8k32). */
 #include "tests/emu/emu.h"
+#include "tests/emu/races.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -202,6 +203,8 @@ static bool combine(lane *warp, unsigned first)
 			return false;
 	}
 	warp[first].combine(warp, mask);
+	if (races::on && !strcmp(warp[first].at, "__syncwarp"))
+		races::barrier_warp(lane_number(warp), mask);
 	for (unsigned i = 0; i < 32; i++)
 		if (mask >> i & 1)
 			warp[i].state = lane::RUN;
@@ -229,6 +232,21 @@ static void run_warp(lane *warp)
 	}
 }
 
+static void order_lanes(const lane *first, unsigned from, unsigned to)
+{
+	std::vector<unsigned> who;
+
+	if (first->barrier == ALL_BLOCKS)
+		races::barrier_all();
+	else if (!first->expected)
+		races::barrier_block(first->block);
+	for (unsigned i = from; first->barrier != ALL_BLOCKS && first->expected && i < to; i++)
+		if (lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == first->barrier)
+			who.push_back(i);
+	if (!who.empty())
+		races::barrier_some(who);
+}
+
 /* Release the lanes at the barrier where lane `first` waits, if all have arrived.  false: not yet. */
 static bool release_barrier(const lane *first)
 {
@@ -250,6 +268,8 @@ static bool release_barrier(const lane *first)
 		fault("%u threads wait at barrier %u, which is of %u", waiting, barrier, expected);
 	if (waiting < expected)
 		return false;
+	if (races::on)
+		order_lanes(first, from, to);
 	for (unsigned i = from; i < to; i++)
 		if (lanes[i].state == lane::AT_BARRIER && lanes[i].barrier == barrier)
 			lanes[i].state = lane::RUN;
@@ -282,6 +302,8 @@ static void release()
 		if (l->state == lane::AT_BARRIER)
 			moved |= release_barrier(l);
 		if (l->state == lane::AT_PHASE && phase_over(l->phase, l->parity)) {
+			if (races::on)
+				races::phase_seen(i, l->phase, l->parity);
 			l->state = lane::RUN;
 			moved = true;
 		}
@@ -323,6 +345,8 @@ static void run_blocks(unsigned blocks)
 			run_warp(&lanes[32 * (emu_reversed ? warps - 1 - w : w)]);
 		release();
 	}
+	if (races::on)
+		races::blocks_end();
 	for (unsigned i = 0; i < n_lanes; i++)
 		hopper_end(&lanes[i]);
 	hopper_end();
@@ -341,6 +365,11 @@ unsigned char *shared()
 unsigned lane_number()
 {
 	return (unsigned)(self - lanes);
+}
+
+unsigned lane_number(const lane *l)
+{
+	return (unsigned)(l - lanes);
 }
 
 size_t shared_bytes()
@@ -394,6 +423,8 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 	grid_size = grid;
 	body = &thread;
 	pool_bytes = shared_bytes;
+	if (races::on)
+		races::launch(n_lanes, per_block);
 	try {
 		uint64_t turns = blocks / cluster, jump = emu_reversed ? jump_of(turns) : 1;
 
@@ -405,6 +436,8 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 					(unsigned)(i / ((uint64_t)grid.x * grid.y)));
 			}
 			block_index = index_of[0];
+			if (races::on)
+				races::blocks(n / cluster);
 			run_blocks(cluster);
 		}
 	} catch (const stopped &) {
@@ -422,6 +455,25 @@ bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 const char *emu_fault()
 {
 	return emu::message[0] ? emu::message : NULL;
+}
+
+void emu_atomic(const void *p, size_t n, const void *pc)
+{
+	if (emu::races::on && emu::self)
+		emu::races::atomic(emu::lane_number(), p, n, pc);
+}
+
+void __threadfence()
+{
+	if (emu::races::on && emu::self)
+		emu::races::fence(emu::lane_number());
+}
+
+/* What a lane accesses by an instruction of its own. */
+static void touch(const void *p, size_t n, emu::races::kind kind, const void *pc)
+{
+	if (emu::races::on)
+		emu::races::touch(emu::lane_number(), p, n, kind, pc);
 }
 
 /* ---- votes -------------------------------------------------------------------------------------------- */
@@ -449,6 +501,9 @@ void emu_cp_async_16(void *to, const void *from, bool wanted)
 {
 	if (((uintptr_t)to | (wanted ? (uintptr_t)from : 0)) & 15)
 		emu::fault("cp.async of 16 bytes from %p to %p is misaligned", from, to);
+	touch(to, 16, emu::races::WRITE, __builtin_return_address(0));
+	if (wanted)
+		touch(from, 16, emu::races::READ, __builtin_return_address(0));
 	memset(to, 0xff, 16);
 	emu::self->copies.push_back({ to, wanted ? from : NULL });
 }
@@ -471,6 +526,7 @@ void emu_cp_async_wait(int left)
 		for (size_t i = 0; i < l->groups[0]; i++) {
 			const emu::copy *c = &l->copies[i];
 
+			touch(c->to, 16, emu::races::WRITE, __builtin_return_address(0));
 			if (c->from)
 				memcpy(c->to, c->from, 16);
 			else
@@ -507,6 +563,7 @@ void emu_ldmatrix_x4(uint32_t r[4], const void *row, bool transposed)
 
 	if ((uintptr_t)row & 15)
 		emu::fault("ldmatrix from %p is misaligned", row);
+	touch(row, 16, emu::races::READ, __builtin_return_address(0));
 	emu::wait_warp(transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", ~0u, &l, [](emu::lane *w, unsigned) {
 		auto part = [w](unsigned i) { return static_cast<load *>(w[i].arg); };
 

@@ -23,6 +23,8 @@
  *	products of e4m3     keep 13 bits of fraction while 32 of them and the sum so far are added, as tensor
  *	                     cores of Ada and Hopper do: an order of adding that needs more shows
  *	clusters             their blocks run at the same time; barrier.cluster waits for all of them
+ * With kernels that the compiler instruments (races.h): accesses that no barrier puts in order, of lanes, warps and
+ * blocks.
  * Not found: bank conflicts, occupancy, the memory model, what a tensor core rounds otherwise.
  *
  * A fault stops the kernel; emu_fault() names it.
@@ -109,6 +111,7 @@ void add_short(float (&sum)[8], const float *a, const float *b, unsigned step);
 bool run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread, unsigned cluster = 1);
 unsigned lane_number();              /* of self, in its cluster */
 void will_read(const void *at);      /* self asks for a bulk copy; a fault if it has to wait first: emu_guard() */
+unsigned lane_number(const lane *l);
 
 /* hopper.cc, for the scheduler */
 void hopper_begin();                 /* a block */
@@ -198,13 +201,24 @@ static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, 
 static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, p) == mask; }
 
 /* One OS thread: nothing comes between. */
-template <class T> T atomicAdd(T *p, T v) { T old = *p; *p = (T)(old + v); return old; }
-template <class T> T atomicOr(T *p, T v) { T old = *p; *p = old | v; return old; }
-template <class T> T atomicExch(T *p, T v) { T old = *p; *p = v; return old; }
-template <class T> T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
-template <class T> T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
-static inline void __threadfence() {}
-static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); } /* ranks are processes */
+#ifdef __SANITIZE_THREAD__           /* they are no accesses like others */
+#define EMU_ATOMIC template <class T> __attribute__((noinline, no_sanitize("thread"))) T
+#else
+#define EMU_ATOMIC template <class T> T
+#endif
+void emu_atomic(const void *p, size_t n, const void *pc); /* races.h */
+void __threadfence();
+#define EMU_COUNTS(p) emu_atomic(p, sizeof(*(p)), __builtin_return_address(0))
+EMU_ATOMIC atomicAdd(T *p, T v) { EMU_COUNTS(p); T old = *p; *p = (T)(old + v); return old; }
+EMU_ATOMIC atomicOr(T *p, T v) { EMU_COUNTS(p); T old = *p; *p = old | v; return old; }
+EMU_ATOMIC atomicExch(T *p, T v) { EMU_COUNTS(p); T old = *p; *p = v; return old; }
+EMU_ATOMIC atomicMax(T *p, T v) { EMU_COUNTS(p); T old = *p; if (v > old) *p = v; return old; }
+EMU_ATOMIC atomicMin(T *p, T v) { EMU_COUNTS(p); T old = *p; if (v < old) *p = v; return old; }
+static inline void __threadfence_system()
+{
+	__threadfence();
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* ranks are processes */
+}
 void emu_pause();                    /* while a kernel waits for another process */
 
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }

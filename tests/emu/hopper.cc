@@ -5,6 +5,7 @@
  * async proxy"): bulk copies write both, wgmma reads the view, and fence.proxy.async brings it up to date.
  */
 #include "tests/emu/emu.h"
+#include "tests/emu/races.h"
 
 #include <deque>
 #include <utility>
@@ -51,6 +52,8 @@ static mbarrier load(const uint64_t *at)
 static void store(uint64_t *at, mbarrier b)
 {
 	if (!b.pending && !b.bytes) {
+		if (races::on)
+			races::phase_ends(at, b.phase);
 		b.phase ^= 1;
 		b.pending = b.count;
 	}
@@ -123,6 +126,8 @@ bool land_one()
 		land_box(l);
 	else
 		write_both(l.to, l.from, l.bytes.size());
+	if (races::on)
+		races::landed(l.bar, l.to, l.bytes.size());
 	b = load(l.bar);
 	b.bytes -= (int64_t)l.bytes.size();
 	store(l.bar, b);
@@ -134,6 +139,10 @@ static void take_off(landing l, size_t bytes, size_t alignment)
 	load(l.bar);
 	if ((emu_shared_address(l.to) & (alignment - 1)) || l.to + bytes > shared() + shared_bytes())
 		fault("a bulk copy of %zu bytes to %u is misaligned or overruns", bytes, emu_shared_address(l.to));
+	if (races::on) {
+		races::touch(lane_number(), l.to, bytes, races::WRITE, __builtin_return_address(0));
+		races::landed(NULL, l.to, bytes);
+	}
 	l.bytes.assign(bytes, 0xff);
 	write_both(l.to, l.bytes.data(), bytes);
 	landings.push_back(std::move(l));
@@ -160,6 +169,8 @@ void emu_mbarrier_init(uint64_t *at, uint32_t count)
 {
 	emu::mbarrier b = { 0, count & 0xfffff, count & 0xfffff, 0, 1 };
 
+	if (emu::races::on)
+		emu::races::touch(emu::lane_number(), at, sizeof(b), emu::races::WRITE, __builtin_return_address(0));
 	memcpy(at, &b, sizeof(b));
 }
 
@@ -171,13 +182,21 @@ void emu_mbarrier_arrive(uint64_t *at, uint32_t expect_bytes)
 		fault("an mbarrier of %u is arrived at once more in a phase", (unsigned)b.count);
 	b.bytes += expect_bytes;
 	b.pending--;
+	if (emu::races::on) {
+		emu::races::touch(emu::lane_number(), at, sizeof(b), emu::races::ATOMIC, __builtin_return_address(0));
+		emu::races::arrive(emu::lane_number(), at);
+	}
 	emu::store(at, b);
 }
 
 void emu_mbarrier_wait(const uint64_t *at, uint32_t parity)
 {
+	if (emu::races::on)
+		emu::races::touch(emu::lane_number(), at, sizeof(*at), emu::races::ATOMIC, __builtin_return_address(0));
 	if (!emu::phase_over(at, parity & 1))
 		emu::wait_phase(at, parity & 1);
+	else if (emu::races::on)
+		emu::races::phase_seen(emu::lane_number(), at, parity & 1);
 }
 
 void emu_fence_async()
@@ -195,6 +214,8 @@ void emu_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
 	l.from = static_cast<const unsigned char *>(from);
 	l.bar = bar;
 	emu::will_read(from);
+	if (emu::races::on)
+		emu::races::touch(emu::lane_number(), from, bytes, emu::races::READ, __builtin_return_address(0));
 	emu::take_off(l, bytes, 16);
 }
 
@@ -223,6 +244,10 @@ void emu_tensor_load(void *to, const CUtensorMap *map, int32_t column, int32_t r
 	l.row = row;
 	l.box = true;
 	emu::will_read(map->base);
+	for (int64_t r = row; emu::races::on && r < row + (int64_t)map->box_rows && r < (int64_t)map->rows; r++)
+		if (r >= 0 && column >= 0 && (uint64_t)column < map->columns)
+			emu::races::touch(emu::lane_number(), map->base + (size_t)r * map->stride + (size_t)column * map->element,
+				map->element, emu::races::READ, __builtin_return_address(0));
 	emu::take_off(l, 128 * (size_t)map->box_rows, 1024);
 }
 
@@ -287,6 +312,8 @@ static float value(const unsigned char *at, bool e4m3)
 	return table[*at];
 }
 
+static unsigned reader;              /* the lane for which a wgmma reads */
+
 /* `bytes` of an operand, where the swizzle puts them. */
 static const unsigned char *operand_at(uint64_t desc, uint32_t at, uint32_t bytes)
 {
@@ -295,6 +322,8 @@ static const unsigned char *operand_at(uint64_t desc, uint32_t at, uint32_t byte
 		fault("a matrix descriptor of %llx is not emulated", (unsigned long long)desc);
 	if (at + bytes > emu::shared_bytes())
 		fault("a matrix descriptor points outside shared memory");
+	if (emu::races::on)
+		emu::races::touch(reader, emu::shared() + at, bytes, emu::races::READ, NULL);
 	return emu::view + at;
 }
 
@@ -385,6 +414,7 @@ static void multiply(emu::lane *warp, size_t q)
 		    w.kind != first.kind || !w.a != !first.a || w.group != first.group)
 			fault("lanes of warp %u do not agree on a wgmma", warp->warp);
 	}
+	reader = emu::lane_number(warp);
 	operand_a(warp, q, A);
 	for (unsigned n = 0; n < N && first.kind != EMU_BF16_ROWS; n++)
 		operand_row(first.b_desc, n, first.kind == EMU_E4M3, &B[0][n], 256);

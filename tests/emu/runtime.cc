@@ -1,5 +1,6 @@
 /* runtime.cc - see cuda_runtime.h. */
 #include "tests/emu/cuda_runtime.h"
+#include "tests/emu/races.h"
 
 #include <csignal>
 #include <cstdio>
@@ -174,22 +175,31 @@ const char *cudaGetErrorString(cudaError_t e)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
+static size_t padded(size_t n) { return (n + CANARY + PAGE - 1) / PAGE * PAGE; }
+
 static cudaError_t take(void **p, size_t n)
 {
 	cudaError_t e = call();
-	size_t padded = (n + CANARY + PAGE - 1) / PAGE * PAGE;
 
 	if (e != cudaSuccess)
 		return e;
 	if (capturing())
 		return cudaErrorStreamCaptureUnsupported;
-	*p = aligned_alloc(PAGE, padded);
+	*p = emu::races::take(padded(n));
+	if (!*p)
+		*p = aligned_alloc(PAGE, padded(n));
 	memset(*p, 0xff, n);
 	memset(static_cast<char *>(*p) + n, 0xa5, CANARY);
 	memory[*p] = n;
 	emu_taken += n;
 	emu_allocations++;
 	return cudaSuccess;
+}
+
+static void let_go(void *p, size_t n)
+{
+	if (!emu::races::give(p, padded(n)))
+		free(p);
 }
 
 static cudaError_t give(void *p)
@@ -204,8 +214,8 @@ static cudaError_t give(void *p)
 			abort();
 		}
 	}
+	let_go(p, memory.at(p));
 	memory.erase(p);
-	free(p);
 	emu_allocations--;
 	return e;
 }
@@ -213,7 +223,7 @@ static cudaError_t give(void *p)
 void emu_process_ends(void)
 {
 	for (auto &m : memory)
-		free(m.first);
+		let_go(m.first, m.second);
 	memory.clear();
 	emu_allocations = 0;
 }
@@ -263,6 +273,8 @@ static void advance(emu_stream *s)
 		return;
 	e = s->queue.front()();
 	s->queue.pop_front();
+	if (s->queue.empty())
+		emu::races::idle();
 	if (e != cudaSuccess)
 		poison_all(e);
 }
@@ -317,12 +329,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t s)
 {
-	return emu_queue(s, [=] { memcpy(to, from, n); return cudaSuccess; });
+	return emu_queue(s, [=] {
+		memcpy(to, from, n);
+		emu::races::idle();
+		return cudaSuccess;
+	});
 }
 
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 {
-	return emu_queue(s, [=] { memset(p, byte, n); return cudaSuccess; });
+	return emu_queue(s, [=] {
+		memset(p, byte, n);
+		emu::races::idle();
+		return cudaSuccess;
+	});
 }
 
 cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void *arg, unsigned)
@@ -330,6 +350,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t fn, void 
 	cudaError_t e = emu_queue(s, [=] {
 		s->callbacks.pop_front();
 		fn(s, cudaSuccess, arg);
+		emu::races::idle();
 		return cudaSuccess;
 	});
 
@@ -375,7 +396,7 @@ static void protect(int how)
 		const char *at = static_cast<const char *>(m.first);
 
 		if (constant < at || constant >= at + m.second)
-			mprotect(m.first, (m.second + CANARY + PAGE - 1) / PAGE * PAGE, how);
+			mprotect(m.first, padded(m.second), how);
 	}
 	closed = how == PROT_NONE;
 }
@@ -501,7 +522,9 @@ cudaError_t emu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t s, boo
 		begun = false;
 		emu_spoils = spoils && how == EMU_WRONG;
 		emu_spoils_parts = spoils && how == EMU_WRONG_PARTS;
+		emu::races::waited = early ? waited : NULL;
 		fine = emu::run(grid, block, shared, whole, cluster);
+		emu::races::waited = NULL;
 		emu_spoils = emu_spoils_parts = false;
 		open_again();
 		if (fine)
