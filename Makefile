@@ -665,7 +665,8 @@ N ?= $(if $(ROOM),10,60)
 mutants:
 	tests/mutants.py $(BUILD) $(or $(FILE),$(ROOM)) --first $(FIRST) --count $(N) $(if $(SAN),--san)
 
-# Mistakes in CUDA kernels and in ranks, listed in tests/cuda/mistakes*.txt: do the emulation's tests notice?  Half an hour.
+# Mistakes in CUDA kernels and in ranks, listed in tests/cuda/mistakes*.txt: do the emulation's tests notice?  Hours where others
+# compute, too; a run that is ended goes on where it was.
 # MUTANTS="--left": only those that were not found; "--only WORDS"; "--quick": only the tests that the list names.
 .PHONY: cuda-mutants cuda-paths
 cuda-mutants:

@@ -19,8 +19,6 @@ depends on it is compiled, and tests are linked and run until one fails, crashes
     2   the same with SLIPRING_ALL=1, where that adds cases
     3   all others that have the file, fast ones first; then those that take minutes, and with SLIPRING_ALL=1
 
-Behind a line "# The emulation cannot show it: why" 3 is left out: such a mistake counts as not found all the same.
-
 What was found is kept in BUILD/mistakes until kernels/ or tests/ change: a run that ended early goes on where it was.
 --again tries all; --left those that no run has found, also before such a change.  Exit 1 if fewer than 95 of 100 are
 found."""
@@ -34,32 +32,28 @@ FLOOR = 0.95
 AT_LEAST_S, SLOWER = 30, 8              # a test hangs if it says nothing for so long, and so many times its longest silence
 ALL = {"SLIPRING_ALL": "1"}
 LAST = ["test_models_cuda", "test_cuda_ranks"]      # minutes
-UNSEEN = "# The emulation cannot show it"
 CAUGHT, NAMED_ONLY = ("fails", "hangs"), "SURVIVES the tests that the list names"
 
 
 class Mistake:
-    def __init__(self, where, folder, tests, what, unseen):
+    def __init__(self, where, folder, tests, what):
         self.where, self.folder, self.tests, self.what, self.pieces = where, pathlib.Path(folder), tests, what, []
-        self.unseen = unseen
 
     def begin(self, after=None):
         self.pieces.append((after, [], []))
 
 
 def parse(path):
-    out, folder, unseen = [], "kernels", False
+    out, folder = [], "kernels"
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
-            unseen = unseen or line.startswith(UNSEEN)
             continue
         if line.startswith("in "):
             folder = line[3:]
             continue
         if not line.startswith("\t"):
             tests, what = line.split(": ", 1)
-            out.append(Mistake(f"{path.name}:{number}", folder, [t.strip() for t in tests.split(",")], what, unseen))
-            unseen = False
+            out.append(Mistake(f"{path.name}:{number}", folder, [t.strip() for t in tests.split(",")], what))
             continue
         kind, text = line[1], line[3:].strip()
         m = out[-1]
@@ -190,7 +184,7 @@ class Build:
         """Which tests are run, each with whether SLIPRING_ALL=1 is said."""
         first = [f"test_{t}" if f"test_{t}" in plan else f"test_cuda_{t}" for t in m.tests]
         out = [(t, False) for t in first] + [(t, True) for t in first if t in self.has_more and not self.quick]
-        if not self.quick and not m.unseen:
+        if not self.quick:
             with self.lock:
                 known = self.known_times()
             rest = sorted((t for t in plan if t not in first),
@@ -271,7 +265,7 @@ def main():
     p.add_argument("--seconds", type=float, default=1e9, help="after so many, no other is begun")
     p.add_argument("--quick", action="store_true", help="only the tests that the list names")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
-    p.add_argument("--with", dest="prefix", default="nice")
+    p.add_argument("--with", dest="prefix", default="" if os.nice(0) else "nice")
     a = p.parse_args()
     os.chdir(HERE.parent.parent)
     lists = [pathlib.Path(w) for w in a.words[0 if a.check else 1:]] or sorted(HERE.glob("mistakes*.txt"))
