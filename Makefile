@@ -342,7 +342,7 @@ $(BUILD)/gpu-kit/gpu-check: $(GPU) $(GPU_C) $(BUILD)/gpu-kit/slipringd $(BUILD)/
 
 EMU_CFLAGS ?= $(CFLAGS)
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
-	-pthread -fPIC $(EMU_CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+	-pthread -fPIC $(EMU_CFLAGS) $(if $(SAN),-DEMU_SANITIZED -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 EMU       := $(patsubst %.cc,$(BUILD)/emu/%.o,$(wildcard tests/emu/*.cc))
 
 $(BUILD)/emu/%.o: %.cu

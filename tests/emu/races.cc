@@ -70,7 +70,7 @@ static void *reserve(size_t bytes)
 	return p;
 }
 
-static void begin()
+[[maybe_unused]] static void begin()
 {
 	on = true;
 	arena = static_cast<unsigned char *>(reserve(ARENA));
@@ -476,7 +476,7 @@ void atomic(unsigned lane, const void *p, size_t bytes, const void *pc)
 
 /* ---- what the compiler calls ------------------------------------------------------------------ */
 
-#if !defined(__SANITIZE_THREAD__)
+#ifndef EMU_SANITIZED                /* else the names are the compiler's or its library's */
 
 using emu::races::touch;
 
