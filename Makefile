@@ -205,7 +205,7 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 #	make cuda-report  what their machine code says about speed: docs/cuda.md has the table
 #	make gpu-check    on a machine with a GPU: is it right, and how fast
 #	make nccl-abi     is NCCL's interface as kernels/cuda/ranks has it?  Downloads 350 MB
-#	make gpu-kit      build/gpu-kit: all that gpu-check needs, for a machine with a driver and no compiler
+#	make gpu-kit      build/gpu-kit.tar.gz: all that gpu-check needs, for a machine with a driver and no compiler
 #
 # Tests in C++ (tests/test_*.cc) run the same kernels on the CPU, by g++ and tests/emu: no nvcc needed.
 
@@ -229,10 +229,33 @@ SM       = $(call codes,80,sm_80) $(call codes,89,sm_89) $(call code,90a,sm_90a)
 # Four GPUs' code with line numbers is long: a fifth so long where nvcc can press it (from 12.8 on).
 PRESS    = $(shell $(NVCC) --help | grep -q compress-mode && echo --compress-mode=size)
 
-$(BUILD)/cuda/%.o: %.cu
+# A file without kernels is compiled once, to PTX that every GPU may load, not for each target.
+targets  = $(if $(DEVICE_CODE)$(shell grep -L __global__ $(1)),$(call code,80,compute_80),$(SM))
+
+# The machine code of GPUs is the same for any host: with DEVICE_CODE=build objects for another host take it from those
+# of this one, and nvcc makes only the host's part.  Both must register kernels of the same names.
+OBJCOPY ?= $(patsubst %-gcc,%-,$(filter %-gcc,$(CC)))objcopy
+names_of = strings -d $(1) | grep ^_Z | sort -u
+define device_code
+	$(Q)objcopy -O binary --only-section=.nv_fatbin $(1) $@.code
+	$(Q)$(OBJCOPY) --update-section .nv_fatbin=$@.code $@
+	$(Q)$(call names_of,$(1)) >$@.theirs; $(call names_of,$@) | cmp - $@.theirs
+	@rm -f $@.code $@.theirs
+endef
+define nvcc
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -c -o $@ $<
+	$(Q)$(NVCC) $(NVFLAGS) $(1) $(PRESS) $(call targets,$<) -c -o $@ $<
+	$(if $(DEVICE_CODE),$(call device_code,$(@:$(BUILD)/%=$(DEVICE_CODE)/%)))
+endef
+ifneq ($(DEVICE_CODE),)
+.PHONY: device-code
+device-code:
+	+$(Q)$(MAKE) BUILD=$(DEVICE_CODE) DEVICE_CODE= CC=gcc CXX=g++ device-objects
+endif
+
+$(BUILD)/cuda/%.o: %.cu $(DEVICE_CODE:%=| device-code)
+	$(call nvcc)
 
 # What of it is plain C.
 CUDA_C  := $(filter %.c,$(GROUP_cuda))
@@ -285,7 +308,7 @@ cuda-report: $(HOT)
 	$(Q)NVCC=$(NVCC) python3 tests/cuda/machine_code.py $(HOT)
 gpu-check:
 	NVCC=$(NVCC) tools/gpu-check.sh $(BUILD)
-gpu-kit: $(BUILD)/gpu-kit/gpu-check
+gpu-kit: $(BUILD)/gpu-kit.tar.gz
 endif
 
 # The tests and the benchmark for a real GPU; they need nothing but nvcc and cc.
@@ -299,14 +322,20 @@ GPU_LINK := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(filter-out %/backend.cu,$(CUDA))
 GPU_C    := $(addprefix $(BUILD)/gpu/tests/cuda/,rings watch)
 GPU_STATIC := -cudart static -Xcompiler -static-libstdc++,-static-libgcc
 .PHONY: gpu-tests
-gpu-tests: $(GPU) $(GPU_C)
+gpu-tests: $(GPU) $(GPU_C) $(BUILD)/gpu/code.txt
 gpu_object = $(BUILD)/gpu/$(basename $(call source_of,$(1))).o
 $(foreach g,$(GPU_TESTS),$(eval $(BUILD)/gpu/tests/$(g): $(call gpu_object,$(g))))
 $(BUILD)/gpu/tests/cuda/bench: $(BUILD)/gpu/tests/cuda/bench.o
-$(BUILD)/gpu/tests/%.o: tests/%.cc
-	@mkdir -p $(@D)
-	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVFLAGS) $(PRESS) $(SM) -Itests/cuda -x cu -c -o $@ $<
+$(BUILD)/gpu/tests/%.o: tests/%.cc $(DEVICE_CODE:%=| device-code)
+	$(call nvcc,-Itests/cuda -x cu)
+.PHONY: device-objects
+device-objects: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(foreach g,$(GPU_TESTS),$(call gpu_object,$(g))) $(BUILD)/gpu/tests/cuda/bench.o
+# Which code a result belongs to: the commit, and a hash of all kernels' machine code, which is the same for any host.
+$(BUILD)/gpu/code.txt: $(CUDA:%.cu=$(BUILD)/cuda/%.o)
+	$(Q)echo "commit $$(git describe --always --dirty 2>/dev/null || echo unknown)" >$@
+	$(Q)for o in $(sort $^); do $(OBJCOPY) -O binary --only-section=.nv_fatbin $$o $@.one && cat $@.one; done | \
+		sha256sum | sed 's/^/kernels /; s/ *-$$//' >>$@
+	@rm -f $@.one
 $(BUILD)/gpu/kernels.a: $(GPU_LINK)
 	$(call say,AR)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -328,17 +357,22 @@ $(BUILD)/gpu-kit/slipringd: $(patsubst %.c,$(BUILD)/%.o,$(slipringd_SRC))
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -s -static-libgcc -o $@ $^ -Wl,-Bstatic $(slipringd_LIBS) -Wl,-Bdynamic $(LDLIBS) -ldl
-$(BUILD)/gpu-kit/gpu-check: $(GPU) $(GPU_C) $(BUILD)/gpu-kit/slipringd $(BUILD)/slipring-cuda.so tools/gpu-check.sh \
+$(BUILD)/gpu-kit/gpu-check: $(GPU) $(GPU_C) $(BUILD)/gpu/code.txt $(BUILD)/gpu-kit/slipringd $(BUILD)/slipring-cuda.so tools/gpu-check.sh \
 		$(wildcard tests/cuda/*.awk tests/cuda/*.py)
-	@mkdir -p $(@D)/tools $(@D)/tests/cuda $(@D)/gpu/tests/cuda
+	@mkdir -p $(@D)/tools $(@D)/tests/cuda $(@D)/gpu/tests/cuda $(@D)/docs
 	cp $(filter-out %/bench,$(GPU)) $(@D)/gpu/tests
 	cp $(BUILD)/gpu/tests/cuda/bench $(GPU_C) $(@D)/gpu/tests/cuda
 	cp $(BUILD)/slipring-cuda.so $(@D)
+	cp $(BUILD)/gpu/code.txt $(@D)/gpu
 	cp tools/gpu-check.sh $(@D)/tools
-	cp tests/cuda/goals.awk tests/cuda/*.py $(@D)/tests/cuda
+	cp tests/cuda/*.awk tests/cuda/*.py $(@D)/tests/cuda
+	cp docs/cuda.md $(@D)/docs
 	printf '#!/bin/sh\nhere=$$(cd "$$(dirname "$$0")" && pwd)\nexec "$$here/tools/gpu-check.sh" --built "$$here" "$$@"\n' >$@
 	chmod +x $@
-	@du -sh $(@D)
+$(BUILD)/gpu-kit.tar.gz: $(BUILD)/gpu-kit/gpu-check
+	$(call say,TAR)
+	$(Q)tar -C $(BUILD) -czf $@ gpu-kit
+	@du -h $@
 
 EMU_CFLAGS ?= $(CFLAGS)
 EMU_FLAGS := -std=gnu++17 -Wall -Wextra -Wno-unknown-pragmas -Itests/emu -I. -D_GNU_SOURCE -fno-strict-aliasing \
