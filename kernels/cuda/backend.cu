@@ -117,8 +117,7 @@ static int check_shape(const struct sr_model *m, const struct sr_limits *lim, ch
 	if (lim->whole && lim->seq_blocks * lim->block_tokens > SR_WHOLE_MAX)
 		return refuse(-ENOTSUP, err, errlen, "an encoder's prompts have up to %d tokens: --max-model-len %d", SR_WHOLE_MAX,
 			SR_WHOLE_MAX);
-	if (sr_beyond_refuse(m, ~(unsigned)(SR_HAS_LABELS | (lim->whole ? 0 : SR_HAS_BIDIRECTIONAL)), "the CUDA back end",
-		err, errlen) ||
+	if (sr_beyond_refuse(m, lim->whole ? ~0u : ~(unsigned)SR_HAS_BIDIRECTIONAL, "the CUDA back end", err, errlen) ||
 	    wide_check(m, lim, err, errlen))
 		return -ENOTSUP;
 	if (experts_check(m, err, errlen) || recur_check(m, err, errlen))
@@ -148,7 +147,7 @@ static void get(struct dev *, enum place, float *, int);
 static const struct ops cuda_ops = {
 	weight_add, embed, add_norm, matmul, route, combine, gather, rope_store, norm, sum, scale, inputs, input_mul, weigh, heads, attend,
 	attend_gate, recur, act_mul, pick_norm,
-	sample, pool, NULL,
+	sample, pool, label,
 	put, get,
 };
 
@@ -404,6 +403,7 @@ static int load_weights(struct sr_backend *b, const struct sr_source *src, char 
 	b->net.ranks = b->d.ranks.world > 1;
 	b->d.positions = b->net.positions;
 	b->d.types = b->net.types;
+	b->d.second_type = b->net.second_type;
 	if (n >= 0)
 		who_feeds(b);
 	return n < 0 ? (int)n : loader_finish(&b->d, err, errlen);

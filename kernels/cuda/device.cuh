@@ -12,7 +12,7 @@
  *	attend.cu    attention of single tokens and of runs (hopper_attend.cu: on sm_90a;
  *	             wide.cu: of other widths, and of latent keys)
  *	recur.cu     layers with a state; the gate of attention
- *	sample/      from logits to a token
+ *	sample/      from logits to a token; vectors of prompts, and what a classifier makes of them (pool.cu)
  *	ranks/       several GPUs with one model: what each gets from the others
  *	check.cu     which kernels can be switched off, by name (special.cuh); those that compute wrongly are
  *	canary.cu    tries kernels in a child process before that (guard/canary.h)
@@ -52,13 +52,17 @@
 void embed(struct dev *, const struct weight *, float, int);
 void add_norm(struct dev *, int, const struct weight *, const struct weight *, enum sr_norm, float, float, int);
 void pick_norm(struct dev *, const struct weight *, enum sr_norm, float, int, int);
-void pool(struct dev *, const struct weight *, enum sr_norm, float, int);
 void act_mul(struct dev *, enum sr_ffn, enum sr_act, float, int, int);
 void norm(struct dev *, enum place, const struct weight *, float, int);
 void sum(struct dev *, enum place, enum place, int);
 void scale(struct dev *, const struct weight *, int);
 void inputs(struct dev *, const struct weight *, const struct weight *, int, float, int);
 void input_mul(struct dev *, int, enum sr_act, int, int);
+
+/* Vectors of prompts, and the logits of labels (sample/pool.cu). */
+void pool(struct dev *, const struct weight *, enum sr_norm, float, int);
+void label(struct dev *, enum place, enum sr_head_act, const struct weight *, const struct weight *,
+	const struct weight *, float, int);
 
 /* Layers with a state, and the gate of attention (recur.cu). */
 void recur(struct dev *, int, const struct sr_delta *, const struct recur_weights *, float, int);
@@ -112,7 +116,7 @@ struct dev {
 	struct rank_shape shape;     /* with the elements of a row of each place */
 	cudaStream_t stream;
 	uint32_t without;            /* bits of enum special */
-	const struct weight *positions, *types; /* added to embeddings; NULL: the model has none */
+	const struct weight *positions, *types, *second_type; /* added to embeddings; NULL: the model has none */
 	bool whole;                  /* sr_limits.whole */
 	bool uneven;                 /* kinds of attention differ in heads or widths, or wide.cu attends to one */
 	bool deterministic;          /* one kernel for any number of rows; a single token is a run of one */

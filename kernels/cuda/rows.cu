@@ -1,7 +1,7 @@
 /* rows.cu - operations on one row at a time: embedding, norms, activation.  One block per row. */
 #include <assert.h>
 
-#include "device.cuh"
+#include "norm.cuh"
 #include "packed.cuh"
 
 #define THREADS 128
@@ -24,55 +24,25 @@ static __global__ void embed_kernel(struct table table, const struct batch_token
 		x[i] = table_at(table, id, i) * scale;
 }
 
-/* X += types, then the row of each token's position.  Both tables are NULL where the model has none. */
-static __global__ void embed_places_kernel(struct table positions, const float *types, const struct batch_token *token,
-	int32_t D, float *x)
+/* X += types, or from the slot's position on second_type; then the row of each token's position.  What the model does
+ * not have is NULL. */
+static __global__ void embed_places_kernel(struct table positions, const float *types, const float *second_type,
+	const struct slot *slot, const struct batch_token *token, int32_t D, float *x)
 {
 	let_next_start();
 	wait_for_previous();
-	int32_t position = token[blockIdx.x].position;
+	int32_t position = token[blockIdx.x].position, second = slot[token[blockIdx.x].slot].second;
+	const float *type = second_type && second && position >= second ? second_type : types;
 
 	x += (size_t)blockIdx.x * (size_t)D;
 	for (int32_t i = (int32_t)threadIdx.x; i < D; i += THREADS) {
-		float v = x[i] + (types ? types[i] : 0);
+		float v = x[i] + (type ? type[i] : 0);
 
 		x[i] = positions.packed.K ? v + table_at(positions, position, i) : v;
 	}
 }
 
 /* ---- norms ------------------------------------------------------------------------------------------ */
-
-struct norm { const float *w, *bias; float eps; };   /* bias: NULL, none */
-
-/* norm(x) = (x - mean) * scale * w + bias */
-struct norm_of_row { float mean, scale; };
-
-/* Of a row that is visible to all threads of the block.  HOW: SR_RMS, whose mean is 0, or SR_LAYER. */
-template <int HOW> static __device__ struct norm_of_row measure_row(const float *x, int32_t n, float eps,
-	float *scratch)
-{
-	struct norm_of_row r = { 0, 0 };
-	float sum = 0;
-
-	if (HOW == SR_LAYER) {
-		for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-			sum += x[i];
-		r.mean = block_sum(sum, scratch) / (float)n;
-		sum = 0;
-	}
-	for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-		sum += (x[i] - r.mean) * (x[i] - r.mean);
-	r.scale = 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
-	return r;
-}
-
-template <int HOW> static __device__ float normed(float x, const struct norm_of_row &r, const struct norm &k,
-	int32_t i)
-{
-	float y = (x - r.mean) * r.scale * k.w[i];
-
-	return HOW == SR_LAYER && k.bias ? y + k.bias[i] : y;
-}
 
 /* y = norm(x), as bf16, in the order of a weight; NULL: original order. */
 template <int HOW> static __device__ void norm_row(const float *x, const struct norm &pre, int32_t D,
@@ -164,91 +134,6 @@ template <int HOW> static __global__ void pick_norm_kernel(const float *x, const
 		y + (size_t)blockIdx.x * (size_t)D, (float *)shared);
 }
 
-/* ---- pooled rows ---------------------------------------------------------------------------------------- */
-
-struct pool_args {
-	const struct sr_row *row;
-	const int32_t *token_of;             /* [rows] */
-	float *x;
-	struct norm pre;
-	struct slots slots;
-	const struct current_batch *current;
-	int32_t D, width;                    /* width: of a vector's place in the batch */
-};
-
-/* The tokens of a row that count, from .. to - 1. */
-static __device__ int32_t counts_to(const struct sr_row &r)
-{
-	return r.pool == SR_POOL_MEAN ? r.n : r.pool == SR_POOL_FIRST ? r.first == 0 : r.sample ? r.n : 0;
-}
-
-static __device__ int32_t counts_from(const struct sr_row &r)
-{
-	return r.pool == SR_POOL_LAST ? r.n - 1 : 0;
-}
-
-/* The vector of a prompt that ends in this batch, in the host's memory. */
-static __device__ void put_vector(const struct pool_args &a, const struct sr_row &r, const float *sum, float *scratch)
-{
-	struct sr_pooling want = a.slots.slot[r.slot].pooling;
-	int32_t n = want.width ? (int32_t)want.width : a.D;
-	float *to = a.current->vector + (size_t)r.mask * (size_t)a.width, by = 1, squares = 0;
-
-	if (r.pool == SR_POOL_MEAN)
-		by = 1 / (float)(r.first + r.n);
-	for (int32_t i = (int32_t)threadIdx.x; i < n && want.unit; i += (int32_t)blockDim.x)
-		squares += sum[i] * by * (sum[i] * by);
-	if (want.unit)
-		by /= fmaxf(sqrtf(block_sum(squares, scratch)), 1e-12f);
-	for (int32_t i = (int32_t)threadIdx.x; i < n && i < a.width; i += (int32_t)blockDim.x)
-		to[i] = sum[i] * by;
-}
-
-/* grid: rows, parts of their tokens.  What counts of X becomes its norm. */
-template <int HOW> static __global__ void pool_norm_kernel(struct pool_args a)
-{
-	let_next_start();
-	wait_for_previous();
-	SHARED(shared);
-	struct sr_row r = a.row[blockIdx.x];
-
-	if (!r.pool || r.pool == SR_POOL_LOGITS)
-		return;
-	for (int32_t j = counts_from(r) + (int32_t)blockIdx.y; j < counts_to(r); j += (int32_t)gridDim.y) {
-		float *x = a.x + (size_t)(a.token_of[blockIdx.x] + j) * (size_t)a.D;
-		struct norm_of_row k = measure_row<HOW>(x, a.D, a.pre.eps, (float *)shared);
-
-		for (int32_t i = (int32_t)threadIdx.x; i < a.D; i += (int32_t)blockDim.x)
-			x[i] = normed<HOW>(x[i], k, a.pre, i);
-	}
-}
-
-/* grid: rows.  Tokens are added in the order of their positions; a thread adds the same elements of each. */
-static __global__ void pool_kernel(struct pool_args a)
-{
-	let_next_start();
-	wait_for_previous();
-	SHARED(shared);
-	struct sr_row r = a.row[blockIdx.x];
-	float *sum = a.slots.sum + (size_t)r.slot * (size_t)a.D;
-	const float *x = a.x + (size_t)a.token_of[blockIdx.x] * (size_t)a.D;
-	int32_t from = counts_from(r), to = counts_to(r);
-	bool begun = r.pool == SR_POOL_MEAN && r.first > 0; /* by rows before this one */
-
-	if (!r.pool || r.pool == SR_POOL_LOGITS)
-		return;
-	for (int32_t i = (int32_t)threadIdx.x; i < a.D && from < to; i += (int32_t)blockDim.x) {
-		float v = begun ? sum[i] : x[(size_t)from * (size_t)a.D + (size_t)i];
-
-#pragma unroll 8
-		for (int32_t j = begun ? from : from + 1; j < to; j++)
-			v += x[(size_t)j * (size_t)a.D + (size_t)i];
-		sum[i] = v;
-	}
-	if (r.sample)
-		put_vector(a, r, sum, (float *)shared);
-}
-
 /* ---- rows of other places ----------------------------------------------------------------------------- */
 
 /* The first n elements of rows of f32, in place. */
@@ -322,21 +207,6 @@ struct act_args {
 	int32_t F;
 };
 
-static __device__ float act_of(int act, float x)
-{
-	switch (act) {
-	case SR_SILU:
-		return x / (1 + __expf(-x));
-	case SR_GELU_TANH:
-		return x / 2 * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-	case SR_GELU_ERF:
-		return x / 2 * (1 + erff(x * 0.7071067812f));
-	case SR_RELU2:
-		return x > 0 ? x * x : 0;
-	}
-	return x / (1 + __expf(-1.702f * x));    /* SR_OAI */
-}
-
 static __global__ void input_mul_kernel(const bf16 *gu, const bf16 *in, int32_t in_width, int act, int32_t width,
 	bf16 *out)
 {
@@ -393,11 +263,9 @@ static __global__ void act_mul_x8_kernel(struct act_args a, uint32_t *x8, float 
 
 static const size_t SCRATCH = THREADS / 32 * sizeof(float);
 
-/* Threads of a norm: by the row alone, because the order of its sum depends on them.  A long row takes latency, not
- * bandwidth. */
-static unsigned norm_threads(int32_t D)
+static const float *vector_of(const struct weight *w)
 {
-	return D < 2048 ? THREADS : 4 * THREADS;
+	return w ? w->vec : NULL;
 }
 
 void embed(struct dev *d, const struct weight *table, float scale, int T)
@@ -411,17 +279,11 @@ void embed(struct dev *d, const struct weight *table, float scale, int T)
 	if (p)
 		places = { p->held, p->mat, p->packed };
 	if ((p || d->types) && !d->fault.lost)
-		cuda_ok(d, start(embed_places_kernel, T, THREADS, 0, d->stream, places, (const float *)(d->types ?
-			d->types->vec : NULL), d->batch.list.token, d->m->d_model, (float *)d->act.place[P_X]), "embed places");
+		cuda_ok(d, start(embed_places_kernel, T, THREADS, 0, d->stream, places, vector_of(d->types),
+			vector_of(d->second_type), d->slots.slot, d->batch.list.token, d->m->d_model,
+			(float *)d->act.place[P_X]), "embed places");
 	if (d->ranks.world > 1)
 		ranks_embed(d, T);
-}
-
-static struct norm norm_by(const struct weight *w, float eps)
-{
-	struct norm k = { w ? w->vec : NULL, w ? w->bias : NULL, eps };
-
-	return k;
 }
 
 void add_norm(struct dev *d, int first, const struct weight *post, const struct weight *pre, enum sr_norm how,
@@ -440,14 +302,14 @@ void add_norm(struct dev *d, int first, const struct weight *post, const struct 
 	if (!d->fault.lost)
 		cuda_ok(d, start(after ? add_norm_kernel<SR_LAYER, true> : how == SR_LAYER ? add_norm_kernel<SR_LAYER, false> :
 			how == SR_SAME ? add_norm_kernel<SR_SAME, false> : add_norm_kernel<SR_RMS, false>, T, norm_threads(a.D),
-			4 * SCRATCH, d->stream, a), "add_norm");
+			NORM_SCRATCH, d->stream, a), "add_norm");
 }
 
 void pick_norm(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int i0, int R)
 {
 	if (!d->fault.lost)
 		cuda_ok(d, start(how == SR_LAYER ? pick_norm_kernel<SR_LAYER> : pick_norm_kernel<SR_RMS>, R,
-			norm_threads(d->m->d_model), 4 * SCRATCH, d->stream, (const float *)d->act.place[P_X], d->batch.list.pick + i0,
+			norm_threads(d->m->d_model), NORM_SCRATCH, d->stream, (const float *)d->act.place[P_X], d->batch.list.pick + i0,
 			norm_by(w, eps), d->m->d_model, (bf16 *)d->act.place[P_Y]), "pick_norm");
 }
 
@@ -515,17 +377,4 @@ void input_mul(struct dev *d, int l, enum sr_act act, int width, int T)
 		cuda_ok(d, start(input_mul_kernel, T, THREADS, 0, d->stream, (const bf16 *)d->act.place[P_GU],
 			(const bf16 *)d->act.place[P_INPUTS] + (size_t)l * (size_t)width, d->m->n_layers * width, (int)act,
 			width, (bf16 *)d->act.place[P_ACT]), "input of a layer");
-}
-
-void pool(struct dev *d, const struct weight *w, enum sr_norm how, float eps, int n_rows)
-{
-	struct pool_args a = { d->batch.list.row, d->batch.list.token_of, (float *)d->act.place[P_X],
-		norm_by(w, eps), d->slots, d->batch.current, d->m->d_model, d->draw.width };
-	dim3 grid((unsigned)n_rows, (unsigned)(4 * d->gpu.processors / n_rows + 1));
-
-	if (w && !d->fault.lost)
-		cuda_ok(d, start(how == SR_LAYER ? pool_norm_kernel<SR_LAYER> : pool_norm_kernel<SR_RMS>, grid,
-			norm_threads(a.D), 4 * SCRATCH, d->stream, a), "pool");
-	if (!d->fault.lost)
-		cuda_ok(d, start(pool_kernel, n_rows, norm_threads(a.D), 4 * SCRATCH, d->stream, a), "pool");
 }

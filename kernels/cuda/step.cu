@@ -216,6 +216,8 @@ static __device__ void carry_out(const struct slots *slots, const struct sr_cmd 
 		break;
 	case SR_CMD_POOL:
 		copy_words((uint32_t *)&s->pooling, word, sizeof(s->pooling) / sizeof(uint32_t));
+		if (threadIdx.x == 0)
+			s->second = c.a;
 		break;
 	case SR_CMD_STATE:
 		if (threadIdx.x == 0) {

@@ -80,6 +80,7 @@ struct last_cmd { uint32_t turn; int32_t cmd; }; /* of a slot, in the batch of a
 struct slot {
 	struct sr_sampling s;
 	struct sr_pooling pooling;   /* SR_CMD_POOL */
+	int32_t second;              /* and from where tokens are of the second type; 0: none is */
 	int32_t last;                /* the token drawn last */
 	int32_t counted;             /* a history was sent: append drawn tokens to it */
 	int32_t n_prompt, n_history, n_words;

@@ -230,6 +230,90 @@ static void test_vectors(void **)
 	emu_reversed = false;
 }
 
+/* ---- classifiers ---------------------------------------------------------------------- */
+
+/* As BERT's (a dense layer and tanh), ModernBERT's (gelu and a norm) and those of labels alone. */
+static struct tiny *classifier(const struct encoder_case *c, int n_labels, bool dense, enum sr_head_act act, bool norm)
+{
+	struct tiny *t = encoder(c);
+	struct sr_classifier *k = &t->m.classifier;
+	uint64_t s = 21;
+
+	k->n_labels = n_labels;
+	k->act = act;
+	if (dense) {
+		tiny_add(t, &k->dense, "dense", SR_BF16, D, D, 0, 0.3f, &s);
+		tiny_add(t, &k->dense_bias, "dense_bias", SR_F32, 1, D, 0, 0.5f, &s);
+	}
+	if (norm)
+		tiny_add(t, &k->norm, "norm", SR_F32, 1, D, 1, 0.2f, &s);
+	tiny_add(t, &k->labels, "labels", n_labels > 1 ? SR_BF16 : SR_F32, n_labels, D, 0, 0.3f, &s);
+	if (c->bert) {
+		tiny_add(t, &k->labels_bias, "labels_bias", SR_F32, 1, n_labels, 0, 0.5f, &s);
+		tiny_add(t, &t->m.second_type, "second_type", SR_F32, 1, D, 0, 1, &s);
+	}
+	return t;
+}
+
+/* The labels of the prompts of asked[], which are pairs: their second text begins at a third. */
+static std::vector<float> labels(struct drive *d, int from, int to, int n_labels)
+{
+	int32_t ids[LONGEST];
+	int block = 3;
+
+	std::fill_n(d->batch->vector, 8 * n_labels, NAN);
+	for (int i = from; i < to; i++) {
+		struct sr_pooling how = { (uint32_t)asked[i].kind, 0, 0 };
+
+		for (int t = 0; t < asked[i].n; t++)
+			ids[t] = (t * t * 7 + t * 3 + i) % 200;
+		drive_begin(d, i, NULL);
+		drive_pool(d, i, &how);
+		d->batch->cmd[d->batch->n_cmds - 1].a = asked[i].n / 3;
+		drive_range(d, i, block, (asked[i].n + 15) / 16);
+		drive_pool_row(d, i, asked[i].kind, 0, ids, asked[i].n, i);
+		block += (asked[i].n + 15) / 16;
+	}
+	drive_step(d);
+	return std::vector<float>(d->batch->vector + from * n_labels, d->batch->vector + to * n_labels);
+}
+
+static void test_classifiers(void **)
+{
+	static const struct { int of, n_labels; bool dense; enum sr_head_act act; bool norm; } all[] = {
+		{ 0, 1, true, SR_HEAD_TANH, false }, { 2, 3, true, SR_HEAD_GELU, true }, { 0, 5, false, SR_HEAD_TANH, false },
+	};
+
+	for (const auto &c : all) {
+		struct sr_limits lim = whole_prompts();
+		struct pair p;
+
+		emu_reversed = !emu_reversed;
+		p.model = classifier(&cases[c.of], c.n_labels, c.dense, c.act, c.norm);
+		lim.width = c.n_labels;
+		truth_open(&p.cpu, p.model, &lim);
+		lim.worked = 0;
+		lim.deterministic = 1;
+		p.model->n_done = 0;
+		if (drive_open(&p.gpu, sr_backend_get(SR_BACKEND_VERSION), &p.model->m, &p.model->src, &lim))
+			fail_msg("%s", p.gpu.err);
+		std::vector<float> want = labels(&p.cpu, 0, n_asked, c.n_labels), got = labels(&p.gpu, 0, n_asked, c.n_labels);
+		double most = 0;
+
+		for (float x : want)
+			most = fmax(most, fabs((double)x));
+		for (size_t i = 0; i < want.size(); i++)
+			within("a label", fabs((double)got[i] - want[i]) / most, 0.03, "%d labels, number %zu", c.n_labels, i);
+		for (int i = 0; i < n_asked; i++) {
+			std::vector<float> alone = labels(&p.gpu, i, i + 1, c.n_labels);
+
+			assert_memory_equal(alone.data(), &got[(size_t)(i * c.n_labels)], (size_t)c.n_labels * sizeof(float));
+		}
+		close_pair(&p);
+	}
+	emu_reversed = false;
+}
+
 /* ---- what is refused ------------------------------------------------------------------- */
 
 static void refused(struct sr_limits lim, const char *why)
@@ -265,6 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_vectors),
+		cmocka_unit_test(test_classifiers),
 		cmocka_unit_test(test_refused),
 	};
 
