@@ -16,7 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cuda_runtime_api.h>
+
 #include "backend.cuh"
+#include "guard/missing.h"
 #include "guard/xid.h"
 #include "kernels/refuse.h"
 #include "kernels/share.h"
@@ -51,6 +54,18 @@ static int unusable(const struct dev *d, char *err, size_t errlen)
 	return refuse(-ENODEV, err, errlen, "GPU %d cannot be used: %s", d->gpu.number, d->fault.why);
 }
 
+static int no_device(cudaError_t e, char *err, size_t errlen)
+{
+	int driver = 0, runtime = 0;
+	char why[256];
+
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	gpu_missing(why, sizeof(why), "", driver, runtime);
+	return refuse(-ENODEV, err, errlen, "no GPU can be used: %s; %s; --device cpu goes on without one",
+		e == cudaSuccess ? "there is none" : cudaGetErrorString(e), why);
+}
+
 static int find_device(struct dev *d, char *err, size_t errlen)
 {
 	int n = 0, major = 0, minor = 0, processors = 0, shared_bytes = 0;
@@ -59,10 +74,7 @@ static int find_device(struct dev *d, char *err, size_t errlen)
 	cudaError_t e = cudaGetDeviceCount(&n);
 
 	if (e != cudaSuccess || n < 1)
-		return refuse(-ENODEV, err, errlen,
-			"no GPU can be used: %s; is the driver loaded and new enough? "
-			"--device cpu goes on without one",
-			e == cudaSuccess ? "there is none" : cudaGetErrorString(e));
+		return no_device(e, err, errlen);
 	if (gpu->number >= n)
 		return refuse(-ENODEV, err, errlen, "rank %d needs a GPU of its own, and there are %d: with "
 			"--tensor-parallel-size %d as many must be in CUDA_VISIBLE_DEVICES", gpu->number, n, d->ranks.world);
@@ -240,17 +252,37 @@ static int64_t prepare(struct sr_backend *b, const struct sr_model *m, const str
 	return net_load(&cuda_ops, &b->d, NULL, &b->m, err, errlen);
 }
 
+/* On a GPU that shares the host's memory, the host tier is taken out of it before anything else.  And the driver does not
+ * count what files occupy in the page cache, though the kernel gives it back: after a model was fetched or read, nearly
+ * nothing would be left. */
+static void one_memory(size_t tier, size_t *avail, size_t *total)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long kib;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1 && kib * 1024 > *avail)
+			*avail = kib * 1024 < *total ? kib * 1024 : *total;
+	if (f)
+		fclose(f);
+	*avail -= tier < *avail ? tier : *avail;
+	*total -= tier < *total ? tier : *total;
+}
+
 static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr_need *out, char *err,
 	size_t errlen)
 {
 	struct sr_backend *b = (struct sr_backend *)malloc(sizeof(*b));
 	size_t avail, total;
 	int64_t weights;
+	int integrated = 0;
 
 	if (!b)
 		return refuse(-ENOMEM, err, errlen, "no memory for a back end");
 	weights = prepare(b, m, lim, err, errlen);
-	if (weights >= 0 && !cuda_ok(&b->d, cudaMemGetInfo(&avail, &total), "ask for memory"))
+	if (weights >= 0 && (!cuda_ok(&b->d, cudaMemGetInfo(&avail, &total), "ask for memory") ||
+			!cuda_ok(&b->d, cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, b->d.gpu.number), "ask")))
 		weights = unusable(&b->d, err, errlen);
 	if (weights >= 0) {
 		memset(out, 0, sizeof(*out));
@@ -263,6 +295,8 @@ static int plan(const struct sr_model *m, const struct sr_limits *lim, struct sr
 		out->per_state = (int64_t)state_bytes(m);
 		out->pinned = (int64_t)(lay_pinned(b, NULL) + loader_pinned(8192));
 		out->shared = (int64_t)ranks_shared(&b->d);
+		if (integrated)
+			one_memory((size_t)lim->n_host_blocks * b->kv_block, &avail, &total);
 		out->avail = (int64_t)avail;
 		out->total = (int64_t)total;
 	}

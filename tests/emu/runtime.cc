@@ -1,5 +1,5 @@
 /* runtime.cc - see cuda_runtime.h. */
-#include "tests/emu/cuda_runtime.h"
+#include "tests/emu/cuda_runtime_api.h"
 #include "tests/emu/races.h"
 
 #include <csignal>
@@ -36,6 +36,9 @@ uint64_t emu_graph_launches;
 float emu_elapsed_ms;
 int emu_devices = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
 int emu_capability = getenv("EMU_CAPABILITY") ? atoi(getenv("EMU_CAPABILITY")) : 80;
+int emu_driver = 13000;
+bool emu_integrated;
+uint64_t emu_to_device;
 size_t emu_memory = (size_t)1 << 30;
 bool emu_at_once = getenv("EMU_AT_ONCE");
 
@@ -107,6 +110,18 @@ void emu_recover()
 
 /* ---- the device ------------------------------------------------------------------------------------- */
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = emu_driver;
+	return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+	*version = 13000;
+	return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
 	cudaError_t e = call();
@@ -133,6 +148,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 
 	*value = what == cudaDevAttrMultiProcessorCount
 		? (processors ? atoi(processors) : 4) : what == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 228 << 10
+		: what == cudaDevAttrIntegrated ? emu_integrated
 		: what == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
 		: what == cudaDevAttrComputeCapabilityMajor ? emu_capability / 10 : emu_capability % 10;
 	return call();
@@ -327,8 +343,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 	return e != cudaSuccess ? e : poison;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t s)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s)
 {
+	emu_to_device += kind == cudaMemcpyHostToDevice ? n : 0;
 	return emu_queue(s, [=] {
 		memcpy(to, from, n);
 		emu::races::idle();

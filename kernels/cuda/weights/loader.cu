@@ -1,5 +1,7 @@
 /* loader.cu - reads files for weights.cu: up to BUFFERS reads into pinned buffers are in flight.  A finished one is
- * copied to the device and converted to its stored form there (pack.cu), while the next are read. */
+ * copied to the device and converted to its stored form there (pack.cu), while the next are read.  A GPU that shares the
+ * host's memory converts it where it was read to. */
+#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,8 @@ bool loader_create(struct dev *d, const struct sr_source *src, unsigned char *st
 		return false;
 	}
 	ld->src = src;
-	if (!cuda_ok(d, cudaHostAlloc((void **)&ld->pinned, each * BUFFERS, cudaHostAllocDefault),
+	if (!cuda_ok(d, cudaDeviceGetAttribute(&ld->integrated, cudaDevAttrIntegrated, d->gpu.number), "ask a GPU") ||
+	    !cuda_ok(d, cudaHostAlloc((void **)&ld->pinned, each * BUFFERS, cudaHostAllocDefault),
 		"read buffers"))
 		return false;
 	for (int i = 0; i < BUFFERS; i++) {
@@ -60,9 +63,9 @@ int forward_one(struct dev *d)
 	f->reading = false;
 	ld->n_reading--;
 	ld->n_scales -= f->piece.of == OF_SCALES;
-	f->copying = cuda_ok(d, cudaMemcpyAsync(f->device, at, f->piece.row_bytes * (size_t)f->piece.rows,
-			cudaMemcpyHostToDevice, d->stream), "copy weights") &&
-		pack_rows(d, &f->piece, f->device) &&
+	f->copying = (ld->integrated || cuda_ok(d, cudaMemcpyAsync(f->device, at, f->piece.row_bytes * (size_t)f->piece.rows,
+			cudaMemcpyHostToDevice, d->stream), "copy weights")) &&
+		pack_rows(d, &f->piece, ld->integrated ? (const unsigned char *)at : f->device) &&
 		cuda_ok(d, cudaEventRecord(f->copied, d->stream), "an event");
 	return f->copying ? 0 : -EIO;
 }

@@ -19,6 +19,7 @@ struct loader {
 	unsigned char *pinned;
 	struct read_buffer buffer[BUFFERS];
 	int turn, n_reading;
+	int integrated;              /* the GPU shares the host's memory, and reads weights there */
 	int n_scales;                /* reads in flight that are pieces of scales */
 	int32_t *order;              /* host copy, until it is on the device; or NULL */
 };
