@@ -1,6 +1,7 @@
 /* bench.cc - how near the CUDA kernels come to the device's limits: `make gpu-check`.
  *
- *	bench [8b|tiny] [FILE] [SECONDS]
+ *	bench [8b|tiny] [FILE] [SECONDS] [verbs]
+ *	bench probe
  *
  * Ceilings are measured first, in the same run: a read of all weights, and mma without memory.  The
  * models have the shape of Llama-3.1-8B and made-up weights in bf16, in 4 bits (AWQ, groups of 128) and
@@ -10,6 +11,7 @@
  *
  * A line of the table has up to four cells, each the time in microseconds and its limit as a part of
  * it: the least time that the bytes and operations of each kernel take at the ceilings, added up.
+ * With "verbs" it measures decoding and each part of a step alone (verbs.h), in some seconds.
  * The same cells go to FILE, one JSON object each; tests/cuda/goals.awk holds them to the goals.
  */
 #include <algorithm>
@@ -25,6 +27,7 @@
 
 static struct sr_backend *b;
 static double ends;                  /* when our time is over */
+static bool verbs_only;
 static double read_ceiling, mma_ceiling, mma8_ceiling; /* bytes, operations a second */
 static double library_s[3];          /* of all layers' products by cuBLASLt in bf16, of sc->prompt; 0: none */
 
@@ -670,6 +673,9 @@ static void prompts()
 	prompts_of_library(t);
 }
 
+#include "tests/cuda/probe.h"
+#include "tests/cuda/verbs.h"
+
 /* ---- all of it ------------------------------------------------------------------------ */
 
 /* Small numbers, +-0.01: zeros would let a GPU clock higher than work does. */
@@ -729,6 +735,11 @@ static int measure()
 	if (!read_ceiling)
 		ceilings();
 	decodes();
+	if (verbs_only) {
+		verbs();
+		close_backend(b);
+		return 1;
+	}
 	graphs_off();
 	few_rows(true);
 	few_rows(false);
@@ -748,6 +759,8 @@ int main(int argc, char **argv)
 {
 	int e = 0;
 
+	if (argc > 1 && !strcmp(argv[1], "probe"))
+		return probe();
 	sc = argc > 1 && !strcmp(argv[1], "tiny") ? &tiny : &llama_8b;
 	json = fopen(argc > 2 ? argv[2] : "/dev/null", "w");
 	if (!json) {
@@ -755,6 +768,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	ends = now() + (argc > 3 ? atof(argv[3]) : 3600);
+	verbs_only = argc > 4 && !strcmp(argv[4], "verbs");
 	make_patterns();
 	for (int i = 0; i <= sc->steps; i++)
 		if (cudaEventCreateWithFlags(&before[i], cudaEventDefault) != cudaSuccess ||

@@ -101,6 +101,30 @@ def step(found, target, kind, when, T):
     return LAYERS * (sum(us for us, _ in each) + rest) + head[0] + SAMPLE, LAYERS * sum(b for _, b in each) + head[1]
 
 
+def small_verb(gpu, kind, T):
+    least_us, size = {"norm": (SMALL["now"]["norm"], 10 * T * D), "rope and store": (SMALL["now"]["rope"], 4 * T * QKV),
+                      "activation": (SMALL["now"]["act"], 6 * T * FF)}[kind]
+    return max(least_us, size / (3 * gpu.memory) * 1e6), size / gpu.memory * 1e6
+
+
+def verb_table(found):
+    """Parts of the roof of each verb, as tests/cuda/verbs.awk reads them."""
+    rows = []
+    for target, gpu in hot.GPUS.items():
+        for kind in KINDS:
+            for name, (N, K) in zip(("q, k, v", "o", "gate and up", "down"), PRODUCTS):
+                rows.append((target, kind, name, [product(found, target, kind, "now", N, K, T) for _, T in WORKS]))
+        for name in ("norm", "rope and store", "activation"):
+            rows.append((target, "all", name, [small_verb(gpu, name, T) for _, T in WORKS]))
+        rows.append((target, "all", "attention", [attention(found, target, "now", T) for _, T in WORKS]))
+        decode = [T for _, T in WORKS[:-1]]
+        rows.append((target, "all", "head", [product(found, target, "bf16", "now", VOCAB, D, T) for T in decode] + [None]))
+        rows.append((target, "all", "sample, greedy", [(SAMPLE, 4 * T * VOCAB / gpu.memory * 1e6) for T in decode] + [None]))
+    print("| target | weights | part of a step | 1 | 16 | 64 | 256 | a prompt of 2k |\n|" + "---|" * 8)
+    for target, kind, name, each in rows:
+        print(f"| {target} | {kind} | {name} | " + " | ".join(f"{min(1, e[1] / e[0]):.2f}" if e else "-" for e in each) + " |")
+
+
 def table(found):
     print(f"| GPU | work, {CONTEXT} positions behind a token | weights | a step, ms: before, now "
           "| part of the roof: before, now |\n|" + "---|" * 5)

@@ -126,6 +126,8 @@ def main():
     table(found)
     print()
     expect.table(found)
+    print()
+    expect.verb_table(found)
     return 0
 
 

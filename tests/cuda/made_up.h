@@ -17,6 +17,7 @@ struct scale {                       /* what is measured */
 	int32_t few[4], many[3];     /* rows of products */
 	int32_t attend_n, attend_context[3], long_context, short_context, mixed_n;
 	int32_t prompt[3];
+	int32_t verb_rows[5];        /* of sequences with a token each; the last: tokens of one prompt */
 	int32_t slots, tokens, blocks, seq_blocks, words;
 	int64_t spare;               /* bytes of the card that stay free */
 };
@@ -28,6 +29,7 @@ static const struct scale llama_8b = {
 	{ 1, 4, 16, 64 }, { 512, 2048, 8192 },
 	64, { 512, 2048, 8192 }, 131072, 4096, 32,
 	{ 128, 2048, 8192 },
+	{ 1, 16, 64, 256, 2048 },
 	256, 8192, 36000, 8256, 16384, (int64_t)1 << 30,
 };
 
@@ -38,6 +40,7 @@ static const struct scale tiny = {
 	{ 1, 4, 16, 64 }, { 65, 80, 130 },
 	4, { 16, 40, 70 }, 200, 20, 4,
 	{ 16, 66, 130 },
+	{ 1, 2, 3, 4, 66 },
 	4, 256, 64, 64, 4096, 0,
 };
 

@@ -32,6 +32,13 @@ static void json_begin(const char *at)
 		ftell(json) > 2 ? "," : "", line.name, at, line.work, line.kind);
 }
 
+/* A line of verbs.h: it has no row in the table of cells. */
+static void json_begin_verb(const char *verb, const char *at)
+{
+	fprintf(json, "%s\n\t{\"verb\": \"%s\", \"at\": \"%s\", \"kind\": \"%s\"", ftell(json) > 2 ? "," : "", verb, at,
+		line.kind);
+}
+
 /* " .75" once, and again only where the next cell's differs. */
 static void note_bound(char *to, size_t len, double bound, double *last)
 {
@@ -64,6 +71,7 @@ static void line_end()
 {
 	printf("  floor%s; goal%s\n", *line.floors ? line.floors : " -", *line.goals ? line.goals : " -");
 	fflush(stdout);
+	fflush(json);
 }
 
 #endif
