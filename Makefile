@@ -340,11 +340,12 @@ $(BUILD)/gpu/kernels.a: $(GPU_LINK)
 	$(call say,AR)
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(filter-out %/test_emu %/test_emu_hopper,$(GPU)): $(BUILD)/gpu/kernels.a
+$(BUILD)/gpu/tests/test_cuda_groups: $(BUILD)/cuda/kernels/cuda/backend.o # the others include it
 $(GPU):
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(NVCC) $(NVHOST) $(GPU_STATIC) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lpthread -ldl
-$(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/instance/stats.c)
+$(BUILD)/gpu/tests/cuda/rings: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/rings.c shmring/client.c core/instance/stats.c core/instance/refuse.c)
 $(BUILD)/gpu/tests/cuda/watch: $(patsubst %.c,$(BUILD)/%.o,tests/cuda/watch.c tools/machine/nvml.c)
 $(GPU_C):
 	@mkdir -p $(@D)

@@ -39,7 +39,7 @@ ROUTES = {  # path: methods, needs a key, body of a POST, status with a right ke
     "/v1/messages/render": ("POST", True, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, 200),
     "/v1/responses/render": ("POST", True, {"input": "a", "max_output_tokens": 1}, 200),
 }
-VECTORS = ("/v1/embeddings", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank")
+VECTORS = ("/v1/embeddings", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/classify", "/pooling")
 KEY_FILE = "# keys\nka alice\nkb bob\n\nkc alice\nurgent carol min-priority=-10\n"
 NOBODY = 65534
 
