@@ -212,8 +212,10 @@ $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 CUDA    := $(wildcard kernels/cuda/*.cu kernels/cuda/*/*.cu)
 NVCC    ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 NVFLAGS := -std=c++17 -O3 -lineinfo -I. -Xcompiler -fPIC,-fvisibility=hidden,-fno-strict-aliasing -MMD -MP
+# Where nvcc's toolkit is, as it says itself: the command may be a script elsewhere.
+TOOLKIT  = $(shell $(NVCC) --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^\#\$$ TOP=//p')
 # For another machine nvcc calls its compiler, and links NVIDIA's runtime for it, which setup.sh aarch64 unpacks.
-NVHOST  := $(if $(ROOT),-ccbin $(lastword $(CXX)) -Xcompiler --sysroot=$(ROOT) -I$(dir $(NVCC))../include \
+NVHOST  := $(if $(ROOT),-ccbin $(lastword $(CXX)) -Xcompiler --sysroot=$(ROOT) -I$(TOOLKIT)/include \
 	$(addprefix -L,$(wildcard $(ROOT)/cuda/nvidia/*/lib)))
 NVFLAGS += $(NVHOST)
 # Targets that this nvcc has.  90a and 120a have instructions of their own.  General code of 9.0 is for 10.x and 11.x,
@@ -267,10 +269,10 @@ $(BUILD)/slipring-cuda.so: $(CUDA:%.cu=$(BUILD)/cuda/%.o) $(CUDA_C:%.c=$(BUILD)/
 
 # cuBLASLt is looked for at run time, with prototypes of our own; where NVIDIA's header is (in the toolkit, under
 # CUBLAS_HOME=, or beside the libraries of a Python environment) they are held to it.
-LT_DIRS := $(CUBLAS_HOME)/include $(dir $(NVCC))../include $(CUDA_HOME)/include \
+LT_DIRS  = $(CUBLAS_HOME)/include $(TOOLKIT)/include $(CUDA_HOME)/include \
 	$(VIRTUAL_ENV)/lib/python3*/site-packages/nvidia/cu13/include \
 	$(VIRTUAL_ENV)/lib/python3*/site-packages/nvidia/cublas/include
-LT_HEADER := $(firstword $(wildcard $(LT_DIRS:%=%/cublasLt.h)))
+LT_HEADER = $(firstword $(wildcard $(LT_DIRS:%=%/cublasLt.h)))
 .PHONY: lt-header
 lt-header:
 ifeq ($(LT_HEADER),)
