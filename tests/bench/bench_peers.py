@@ -287,7 +287,8 @@ class Servers:
         sock, port = os.path.join(folder, "s.sock"), free_port()
         env = dict(os.environ, SLIPRING_RUN_DIR=folder)
         same = ["--socket", sock, "--instance", "bench", "--served-model-name", "m"]
-        self.add("ours", [[os.path.join(build, "slipringd"), model, *same],
+        short = [] if model == MODEL else ["--max-model-len", "4096"]   # 128 Ki need more KV memory than the default
+        self.add("ours", [[os.path.join(build, "slipringd"), model, *same, *short],
                           [os.path.join(build, "slipring-http"), "--port", str(port), *same]], env, port, 60)
         if LLAMA:
             port = free_port()
