@@ -6,6 +6,7 @@
 #	make check      the test suite alone: no set-up
 #	make test-cuda-emulated    of it, what runs the CUDA back end's kernels on the CPU
 #	make sanitize   the unit tests again, under AddressSanitizer and UBSan
+#	make docs-run   each command of README.md and docs/, as a new user would (10 minutes, port 8000)
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
 #	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, cuda-mutants, cuda-races, bench-host, bench-ring    what docs/proof.md is about
@@ -453,6 +454,11 @@ tests: $(TESTS:%=$(BUILD)/tests/%)
 
 check: all tests
 	tests/run.sh $(BUILD)
+
+# Each command of README.md and docs/, as it stands, in a fresh clone with a fresh HOME.  Ten minutes; port 8000.
+.PHONY: docs-run
+docs-run:
+	tests/docs_run.py
 
 # Every kernel of the CUDA back end, on the CPU.
 test-cuda-emulated: all tests

@@ -61,6 +61,10 @@ missing=$(awk -F'\t' '
 [ -z "$missing" ] || { echo "$missing" | sed 's/^/tidy: /'; bad=$((bad + 1)); }
 [ "$(wc -l <"$table")" -ge 10 ] || breach "docs/architecture.md has no table of who may include whom"
 
+# Each command that a document shows is run by tests/docs_run.py, or says why not.
+covered=$(tests/docs_run.py --check 2>&1) || { breach "$covered"; covered=0; }
+n=$((n + ${covered%% *}))
+
 # One home for each: the kernel's ring, the wire, the clock.
 one_home() { # what pattern files-allowed-regex
 	n=$((n + 1))
