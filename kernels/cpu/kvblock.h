@@ -2,10 +2,9 @@
  * this layout.  E is head_dim.
  *
  *	SR_KV_BF16
- *	K  [E/2][16 tokens][2]   a line of 64 bytes holds elements 2i, 2i+1 of sixteen keys, so one
- *	                         vdpbf16ps adds two products to sixteen scores
- *	V  [8 token pairs][E][2] a line holds sixteen elements of tokens 2j, 2j+1, so one vdpbf16ps
- *	                         adds two tokens to sixteen elements of the output
+ *	K  [E/2][16 tokens][2]   a line of 64 bytes holds elements 2i, 2i+1 of sixteen keys, as two vectors of
+ *	                         floats after a shift and a mask
+ *	V  [8 token pairs][E][2] a line holds sixteen elements of tokens 2j, 2j+1, likewise
  *
  *	SR_KV_I8: each half begins with one line, the sixteen tokens' scales (f32); then the same order
  *	in int8, x = scale * q, the largest of a token and head being 127.  The tables multiply them as

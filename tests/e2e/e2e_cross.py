@@ -134,6 +134,14 @@ def offline(p, path, name):
         check("num_labels == 1" in score, f"{name}: LLM.score(): {score}")
 
 
+def tables():
+    """The tables of inner loops below the best one that this machine has."""
+    flags = open("/proc/cpuinfo").read().split()
+    needs = [("plain", []), ("avx2", ["avx2", "fma"]), ("avx512vnni", ["avx2", "fma", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"]),
+             ("avx512", ["avx512_vnni", "avx512_bf16"])]
+    return [name for name, of in needs if all(f in flags for f in of)][:-1]
+
+
 def one(folder, name):
     recorded = cross.load(name)
     path = os.path.join(folder, name)
@@ -152,6 +160,10 @@ def one(folder, name):
             mistakes(p, name)
             if not gguf:
                 offline(p, path, name)
+    for table in tables() if cross.is_decoder(name) else []:   # an encoder's cache is f32, which plain C reads
+        with Programs(env={"SLIPRING_CPU": table}) as p:
+            serve(p, path)
+            single_texts(p, name, recorded, False)
     if len(answers) == 2:
         strip = [[{k: v for k, v in d.items() if k != "label"} for d in a] for a in answers]
         check(strip[0] == strip[1], f"{name}: GGUF and directory: the same bits")

@@ -151,7 +151,7 @@ static double least(double tokens, double seqs, double context)
 	double products = 2 * (tokens * b->roof.token_macs + seqs * (double)m->n_vocab * m->d_model);
 	double attention = 2.0 * 2 * read * m->kind[0].n_heads * m->kind[0].head_dim * m->n_layers;
 	double bytes = (bytes_read(seqs, context) + expert_bytes(tokens) - expert_bytes(seqs)) / peak[PEAK_READ];
-	double ops = products / at + attention / peak[peak[PEAK_BF16] > 0 ? PEAK_BF16 : PEAK_F32];
+	double ops = products / at + attention / peak[PEAK_F32];
 
 	return (ops > bytes ? ops : bytes) * 1e-9;
 }

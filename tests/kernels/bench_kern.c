@@ -242,7 +242,7 @@ static void add_matmul(int32_t type, const char *name, int32_t k, int32_t n, int
 
 static void add_attend(int32_t n, int32_t tokens)
 {
-	struct bench *b = new_bench("Gop/s", PEAK_BF16, run_attend);
+	struct bench *b = new_bench("Gop/s", PEAK_F32, run_attend);
 	size_t area = kt->kv_bytes(SR_KV_BF16, 64);
 	int32_t blocks = (tokens + 15) / 16, *table = take((size_t)blocks * 4);
 	uint8_t *kv = take((size_t)blocks * 2 * area);

@@ -195,9 +195,8 @@ static void attend_right(const struct cache *c, const struct kern_attend *a)
 
 static void attention_type(const struct kern *kt, int32_t type)
 {
-	/* queries and weights are rounded to bf16, or to 16-bit integers */
-	double most = kt == &kern_plain || (kt != kern_avx512() && type == SR_KV_BF16) ? 1e-5
-	            : type == SR_KV_I8 ? 1e-4 : 6e-3;
+	/* Queries and weights may be rounded to 16-bit integers for int8; to bf16 they differ by 6e-3. */
+	double most = kt == &kern_plain || type == SR_KV_BF16 ? 1e-5 : 1e-4;
 
 	for (size_t i = 0; i < ATTENDS(type); i++) {
 		int32_t tokens = attends[i].tokens, width = attends[i].heads * attends[i].E;

@@ -156,25 +156,12 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	*logsum = log(_mm512_reduce_add_pd(_mm512_add_pd(sum, more))) + (double)*max;
 }
 
-/* Without bf16 instructions, bf16 K and V use the AVX2 loops; int8 K and V use VNNI. */
-static size_t attend_scratch_vnni(int32_t n, int32_t heads, int32_t E)
-{
-	size_t a = avx512_attend_scratch(n, heads, E), b = avx2_table.attend_scratch(n, heads, E);
-
-	return a > b ? a : b;
-}
-
-static void attend_vnni(int32_t kv_type, const struct kern_attend *a)
-{
-	(kv_type == SR_KV_BF16 ? avx2_table.attend : avx512_attend)(kv_type, a);
-}
-
 static void delta(const struct kern_delta *a)
 {
 	kern_delta_rule(a);
 }
 
-#define TABLE(nickname, f, scratch, att)                \
+#define TABLE(nickname, f)                              \
 	.name = nickname,                               \
 	.form = f,                                      \
 	.block_bytes = lanes_block_bytes,               \
@@ -186,8 +173,8 @@ static void delta(const struct kern_delta *a)
 	.dequant = types_dequant,                       \
 	.kv_bytes = kvblock_bytes,                      \
 	.kv_store = lanes_kv_store,                     \
-	.attend_scratch = scratch,                      \
-	.attend = att,                                  \
+	.attend_scratch = avx512_attend_scratch,        \
+	.attend = avx512_attend,                        \
 	.norm = norm,                                   \
 	.add = add,                                     \
 	.rope = rope,                                   \
@@ -195,5 +182,5 @@ static void delta(const struct kern_delta *a)
 	.delta = delta,                                 \
 	.logits = logits,
 
-const struct kern avx512_table = { TABLE("avx512", form, avx512_attend_scratch, avx512_attend) };
-const struct kern avx512vnni_table = { TABLE("avx512vnni", form_vnni, attend_scratch_vnni, attend_vnni) };
+const struct kern avx512_table = { TABLE("avx512", form) };
+const struct kern avx512vnni_table = { TABLE("avx512vnni", form_vnni) };

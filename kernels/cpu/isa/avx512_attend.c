@@ -5,9 +5,11 @@
  * the values.  A token that a row does not read has a weight of exactly 0 in that row, and a unit of such
  * tokens multiplies the row's sums by exactly 1.  So a row's result does not depend on its tile.
  *
- * For bf16 K and V, queries and weights are rounded to bf16 (vdpbf16ps).  For int8 ones they become
- * 16-bit integers: queries with a scale per row, weights (times the scales of V) with one per row and
- * unit.  Scores, maximum, total and sums are f32.
+ * For bf16 K and V, queries and weights stay f32: a line is two vectors of floats after a shift and a mask.
+ * vdpbf16ps needs two thirds of the time, but it rounds queries and weights to bf16, and routers then choose
+ * other experts.
+ * For int8 ones they become 16-bit integers: queries with a scale per row, weights (times the scales of V) with
+ * one per row and unit.  Scores, maximum, total and sums are f32.
  */
 #include <assert.h>
 #include <math.h>
@@ -23,8 +25,9 @@ struct attend_tile {
 	const struct kern_attend *a;
 	int32_t width;                 /* of a value: kern_values() */
 	int32_t from[ROWS], to[ROWS];  /* positions a row reads */
-	uint32_t *q;                   /* [ROWS][E/2] pairs of bf16 or int16 */
-	float q_scale[ROWS];           /* of int16 ones */
+	const float *q[ROWS];          /* [E] */
+	uint32_t *pairs;               /* [ROWS][E/2] q as pairs of int16 */
+	float q_scale[ROWS];           /* of the pairs */
 	float *sum;                    /* [ROWS][E] of weight * v, of this span */
 	float max[ROWS];
 	__m512 total[ROWS];            /* of weights, by lane */
@@ -36,9 +39,9 @@ struct attend_tile {
 	/* of the unit at hand */
 	int32_t base, blocks;          /* its first position; how many of its blocks anyone reads */
 	const uint8_t *block[UNIT_BLOCKS], *value[UNIT_BLOCKS]; /* where its values begin */
-	float score[ROWS][UNIT] __attribute__((aligned(64)));
-	uint32_t weight[ROWS][UNIT / 2] __attribute__((aligned(64))); /* pairs of bf16 or int16 */
-	float w_scale[ROWS];           /* of int16 ones */
+	float weight[ROWS][UNIT] __attribute__((aligned(64))); /* scores before */
+	uint32_t weight_pairs[ROWS][UNIT / 2] __attribute__((aligned(64))); /* of int16 */
+	float w_scale[ROWS];           /* of the pairs */
 	float shrink[ROWS];            /* what older sums are multiplied with */
 };
 
@@ -49,23 +52,29 @@ size_t avx512_attend_scratch(int32_t n, int32_t heads, int32_t E)
 	return (size_t)E * ROWS + (size_t)E / 2 * ROWS + kern_part(E) * (ROWS + 1);
 }
 
-/* Sixteen dwords of two elements each: a line of bf16, or half a line of int8 made 16 bits wide. */
-INLINE __m512i line_at(const int kv, const uint8_t *half, size_t line)
+/* Sixteen pairs of elements: floats, even and odd ones apart, of bf16; else dwords of two int16. */
+struct line { __m512 even, odd; __m512i pairs; };
+
+INLINE struct line line_at(const int kv, const uint8_t *half, size_t line)
 {
-	if (kv == SR_KV_BF16)
-		return _mm512_load_si512(half + 64 * line);
-	return _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(const void *)
-		(half + KV_SCALES + 32 * line)));
+	__m512i b;
+
+	if (kv == SR_KV_I8)
+		return (struct line){ .pairs = _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(const void *)
+			(half + KV_SCALES + 32 * line))) };
+	b = _mm512_load_si512(half + 64 * line);
+	return (struct line){ .even = _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)),
+		.odd = _mm512_castsi512_ps(_mm512_and_si512(b, _mm512_set1_epi32((int)0xffff0000))) };
 }
 
-/* sum + a.b over pairs; sums of integers stay integers. */
-INLINE __m512 add_pairs(const int kv, __m512 sum, __m512i a, uint32_t b)
+/* sum + a . (two floats), first the even one, then the odd one; or + a . (one of pairs), where sums are integers. */
+INLINE __m512 add_pairs(const int kv, __m512 sum, struct line a, const float *two, const uint32_t *pair)
 {
-	__m512i all = _mm512_set1_epi32((int32_t)b);
-
-	if (kv == SR_KV_BF16)
-		return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)all);
-	return _mm512_castsi512_ps(_mm512_dpwssd_epi32(_mm512_castps_si512(sum), a, all));
+	if (kv == SR_KV_I8)
+		return _mm512_castsi512_ps(_mm512_dpwssd_epi32(_mm512_castps_si512(sum), a.pairs,
+		                                               _mm512_set1_epi32((int32_t)*pair)));
+	sum = _mm512_fmadd_ps(a.even, _mm512_set1_ps(two[0]), sum);
+	return _mm512_fmadd_ps(a.odd, _mm512_set1_ps(two[1]), sum);
 }
 
 /* ---- scores --------------------------------------------------------------------------------- */
@@ -85,7 +94,7 @@ INLINE void score_blocks(const int rows, const int kv, const int n, struct atten
 		for (int i = 0; i < n; i++)
 			s[r][i] = _mm512_setzero_ps();
 	for (int32_t e = 0; e < half; e++) {
-		__m512i line[UNIT_BLOCKS];
+		struct line line[UNIT_BLOCKS];
 
 		UNROLL
 		for (int i = 0; i < n; i++)
@@ -94,7 +103,7 @@ INLINE void score_blocks(const int rows, const int kv, const int n, struct atten
 		for (int r = 0; r < rows; r++)
 			UNROLL
 			for (int i = 0; i < n; i++)
-				s[r][i] = add_pairs(kv, s[r][i], line[i], t->q[r * half + e]);
+				s[r][i] = add_pairs(kv, s[r][i], line[i], t->q[r] + 2 * e, t->pairs + r * half + e);
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++)
@@ -104,7 +113,7 @@ INLINE void score_blocks(const int rows, const int kv, const int n, struct atten
 				s[r][i] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_castps_si512(s[r][i])),
 					_mm512_mul_ps(_mm512_set1_ps(t->q_scale[r]),
 					              _mm512_load_ps((const float *)(const void *)k[i])));
-			_mm512_store_ps(&t->score[r][16 * (b + i)], s[r][i]);
+			_mm512_store_ps(&t->weight[r][16 * (b + i)], s[r][i]);
 		}
 }
 
@@ -144,7 +153,7 @@ static inline void weigh_int(struct attend_tile *t, int r, __m512 *w)
 	t->w_scale[r] = _mm512_reduce_max_ps(most) / KV_MOST;
 	by = _mm512_set1_ps(t->w_scale[r] > 1e-34f ? 1 / t->w_scale[r] : 0);
 	for (int32_t b = 0; b < t->blocks; b++)
-		_mm256_store_si256((__m256i *)(void *)&t->weight[r][8 * b],
+		_mm256_store_si256((__m256i *)(void *)&t->weight_pairs[r][8 * b],
 			_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(w[b], by))));
 }
 
@@ -156,7 +165,7 @@ static inline void weigh(const int kv, struct attend_tile *t, int r)
 	float before = t->max[r], max;
 
 	for (int32_t b = 0; b < t->blocks; b++) {
-		s[b] = _mm512_mul_ps(_mm512_load_ps(&t->score[r][16 * b]), _mm512_set1_ps(a->scale));
+		s[b] = _mm512_mul_ps(_mm512_load_ps(&t->weight[r][16 * b]), _mm512_set1_ps(a->scale));
 		if (a->cap > 0)
 			s[b] = _mm512_mul_ps(_mm512_set1_ps(a->cap),
 			                     tanh512(_mm512_div_ps(s[b], _mm512_set1_ps(a->cap))));
@@ -175,8 +184,7 @@ static inline void weigh(const int kv, struct attend_tile *t, int r)
 		total = _mm512_add_ps(total, w);
 		s[b] = w;
 		if (kv == SR_KV_BF16)
-			_mm256_store_si256((__m256i *)(void *)&t->weight[r][8 * b],
-				(__m256i)_mm512_cvtneps_pbh(w));
+			_mm512_store_ps(&t->weight[r][16 * b], w);
 	}
 	t->total[r] = total;
 	if (kv == SR_KV_I8)
@@ -201,7 +209,7 @@ INLINE void value_lines(const int rows, const int kv, const int n, struct attend
 				                _mm512_set1_ps(t->shrink[r]));
 	for (int32_t j = 0; j < 8 * t->blocks; j++) {
 		const uint8_t *v = t->value[j / 8];
-		__m512i line[4];
+		struct line line[4];
 
 		UNROLL
 		for (int i = 0; i < n; i++)
@@ -210,7 +218,7 @@ INLINE void value_lines(const int rows, const int kv, const int n, struct attend
 		for (int r = 0; r < rows; r++)
 			UNROLL
 			for (int i = 0; i < n; i++)
-				sum[r][i] = add_pairs(kv, sum[r][i], line[i], t->weight[r][j]);
+				sum[r][i] = add_pairs(kv, sum[r][i], line[i], &t->weight[r][2 * j], &t->weight_pairs[r][j]);
 	}
 	UNROLL
 	for (int r = 0; r < rows; r++)
@@ -255,12 +263,6 @@ static void end_span(const struct attend_tile *t, int r, float *part)
 	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->width, (size_t)t->width * sizeof(float));
 }
 
-static void query_bf16(const float *q, int32_t E, uint32_t *to)
-{
-	for (int32_t e = 0; e < E; e += 16)
-		_mm256_store_si256((__m256i *)(void *)(to + e / 2), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(q + e)));
-}
-
 /* A query that is not finite gets a scale of NaN, and so a result of NaN. */
 static float query_i16(const float *q, int32_t E, uint32_t *to)
 {
@@ -281,17 +283,14 @@ static float query_i16(const float *q, int32_t E, uint32_t *to)
 static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t query, int32_t head)
 {
 	const struct kern_attend *a = t->a;
-	const float *q = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
-	uint32_t *to = t->q + r * (a->head_dim / 2);
 
+	t->q[r] = a->q + (size_t)query * a->ld_q + (size_t)head * (size_t)a->head_dim;
 	t->to[r] = a->first + query;
 	t->from[r] = kern_from(a->window, a->chunk, t->to[r]);
 	t->sink[r] = a->sink ? a->sink + head : NULL;
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)t->width;
-	if (kv_type == SR_KV_BF16)
-		query_bf16(q, a->head_dim, to);
-	else
-		t->q_scale[r] = query_i16(q, a->head_dim, to);
+	if (kv_type == SR_KV_I8)
+		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
 }
 
 static float total_of(const struct attend_tile *t, int r)
@@ -303,8 +302,8 @@ static float total_of(const struct attend_tile *t, int r)
 
 void avx512_attend(int32_t kv_type, const struct kern_attend *a)
 {
-	float *q = a->scratch + (size_t)a->head_dim * ROWS, *older = q + (size_t)a->head_dim / 2 * ROWS;
-	struct attend_tile t = { .a = a, .width = kern_values(a), .sum = a->scratch, .q = (uint32_t *)(void *)q, .older = older,
+	float *pairs = a->scratch + (size_t)a->head_dim * ROWS, *older = pairs + (size_t)a->head_dim / 2 * ROWS;
+	struct attend_tile t = { .a = a, .width = kern_values(a), .sum = a->scratch, .pairs = (uint32_t *)(void *)pairs, .older = older,
 		.part = older + kern_part(a->head_dim) * ROWS };
 
 	all_tiles(kv_type, a, &t);
