@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page in a browser: it talks, it shows the daemon's figures, what a model says stays text, and nobody else is asked
 anything.  On the null device, whose answers are forced by schemas.  SLIPRING_PAGE=long adds eight hours of events."""
-import subprocess
+import re, subprocess
 import browser
 from browser import Browser
 from harness import *
@@ -62,6 +62,19 @@ def talks(t):
     check(rows and all(w in rows for w in ("waited", "prompt", "first token", "a token", "12 tokens, ended by length", "limited by")), f"{rows}")
 
 
+def pop_up(t):
+    """What a user reads who points at a token, by line."""
+    x, y = t.js("(() => { const r = document.querySelectorAll('.turn.assistant:last-of-type .token')[2].getClientRects()[0]; "
+                "return [r.left + r.width / 2, r.top + r.height / 2]; })()")
+    t.mouse(x, y)
+    check(t.until("!document.querySelector('.pop').hidden && document.querySelectorAll('.other').length > 1"), "pointing opens the pop-up")
+    lines = t.js("[...document.querySelector('.pop').childNodes].map(n => n.textContent)")
+    check(lines[0] == "Click to continue with another" and len(lines) >= 6 and all(re.fullmatch(r".+?[\d.]+ %", s, re.S) for s in lines[1:]),
+          f"a line, then tokens with their shares: {lines}")
+    t.press("Escape")
+    check(t.until("document.querySelector('.pop').hidden"), "Escape closes it")
+
+
 def probabilities_and_branches(p, t):
     t.js("document.querySelectorAll('.turn.assistant:last-of-type .token')[4].click()")
     check(t.until("!document.querySelector('.pop').hidden && document.querySelectorAll('.other').length > 1"), "others")
@@ -111,6 +124,10 @@ def stops(p, t):
     t.js("document.querySelector('.say button').click()")
     check(answered(t, 3) and wait_for(lambda: cancelled(p) == before + 1, 3), "the daemon stops, too")
     check(len(t.js(ANSWER)) > 5, "what came stays")
+    say(t, "Once more")
+    check(t.until("document.querySelectorAll('.turn.assistant:last-of-type .token').length > 20"), "it streams")
+    t.press("Escape")
+    check(answered(t, 3) and wait_for(lambda: cancelled(p) == before + 2, 3), "Escape stops it, as the button does")
 
 
 def shows(p, t):
@@ -247,6 +264,7 @@ def main():
         t = b.tab()
         opens(p, t)
         talks(t)
+        pop_up(t)
         probabilities_and_branches(p, t)
         stays_text(p, t)
         stops(p, t)

@@ -3,7 +3,7 @@
 "use strict";
 const $ = id => document.getElementById(id);
 
-// An element: h("p", {class: "x", onclick: f}, "text", child, ..).  null and false are left out.
+// An element: h("p", {class: "x", onclick: f}, "text", child, ..).  null, undefined and false are left out.
 function h(tag, props, ...children) {
 	const e = document.createElement(tag);
 	for (const [k, v] of Object.entries(props || {})) {
@@ -12,11 +12,12 @@ function h(tag, props, ...children) {
 		else if (k in e && k !== "list" && k !== "form") e[k] = v;
 		else if (v !== null && v !== false) e.setAttribute(k, v === true ? "" : v);
 	}
-	e.append(...children.flat().filter(c => c !== null && c !== undefined && c !== false));
+	e.append(...kept(children));
 	return e;
 }
 
-const only = (e, ...children) => e.replaceChildren(...children.flat().filter(c => c !== null && c !== false));
+const kept = children => children.flat().filter(c => c !== null && c !== undefined && c !== false);
+const only = (e, ...children) => e.replaceChildren(...kept(children));
 
 // ---- numbers ----
 

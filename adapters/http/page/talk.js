@@ -315,6 +315,13 @@ const talk = (() => {
 		answer();
 		down();
 	}
+	// Close the list of tokens that the user opened; else stop the answer.
+	function escape(e) {
+		if (e.key !== "Escape" || e.isComposing || box.talk.hidden) return;
+		const chosen = box.stays && !box.pop.hidden;
+		close_pop();
+		if (!chosen) running?.abort();
+	}
 	function again() {
 		if (running || !turns.length) return;
 		if (turns.at(-1).role === "assistant") turns.pop().element.remove();
@@ -350,7 +357,7 @@ const talk = (() => {
 		box.send = h("button", { class: "main" }, "Send");
 		box.again = h("button", { type: "button", hidden: true, onclick: again }, "Again");
 		box.error = h("p", { class: "error", role: "alert" });
-		box.pop = h("div", { class: "pop", role: "dialog", "aria-label": "Other tokens", hidden: true, onkeydown: e => { if (e.key === "Escape") close_pop(); } });
+		box.pop = h("div", { class: "pop", role: "dialog", "aria-label": "Other tokens", hidden: true });
 		box.truth = h("dl", { class: "truth" });
 		for (const name of ["copies", "raw", "saw"]) box[name] = h("div");
 		box.text.onkeydown = e => {
@@ -373,6 +380,7 @@ const talk = (() => {
 				h("div", { class: "bar" }, modes(), box.model = h("select", { "aria-label": "Model", hidden: true }), h("span", { class: "fill" }), box.again, h("button", { type: "button", onclick: clear }, "Clear"))),
 			h("aside", null, settings, h("section", { class: "card" }, h("h2", null, "This request"), box.truth, box.saw, box.copies, box.raw))), box.pop);
 		box.text.focus();
+		addEventListener("keydown", escape);
 		addEventListener("pointerdown", e => { if (!box.pop.hidden && !box.pop.contains(e.target) && !e.target.classList?.contains("token")) close_pop(); });
 	}
 	function models(all) {
