@@ -26,6 +26,7 @@
 #include "core/instance/config.h"
 #include "control.h"
 #include "events.h"
+#include "identity.h"
 #include "core/instance/io.h"
 #include "kernels/backend.h"
 #include "kernels/null/null.h"
@@ -300,30 +301,16 @@ static int find_gateway(struct daemon *d, uid_t *uid)
 	return 0;
 }
 
-/* What K,V of a prompt depend on, besides its ids. */
-static void identify(const struct daemon *d, uint64_t identity[2])
+static struct identity identity(const struct daemon *d)
 {
-	const struct sr_limits *l = &d->plan.limits;
-	const int64_t words[] = { l->kv_type, l->block_tokens, d->plan.need.per_block, d->plan.context,
-		(int64_t)d->model->weight_bytes };
-	const char *text[] = { SLIPRING_VERSION, d->model->stored, d->model->format, d->model->quantization, d->cfg.dtype };
-	struct stat st;
-
-	keep_identity(identity, words, sizeof(words));
-	for (size_t i = 0; i < sizeof(text) / sizeof(text[0]); i++)
-		keep_identity(identity, text[i] ? text[i] : "", text[i] ? strlen(text[i]) : 0);
-	for (int32_t i = 0; i < d->model->n_files; i++) {
-		if (stat(d->model->file[i], &st) < 0)
-			memset(&st, 0, sizeof(st));
-		keep_identity(identity, (int64_t[]){ (int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec,
-		                                     st.st_mtim.tv_nsec }, 5 * sizeof(int64_t));
-	}
+	return (struct identity){ &d->cfg, d->where.path, d->model, &d->plan, d->loop.ops, d->loop.b };
 }
 
 /* --kv-save: what can be kept, and the secret of the salts of what was. */
 static int begin_keep(struct daemon *d, bool shared)
 {
 	const struct sr_limits *l = &d->plan.limits;
+	const struct identity what = identity(d);
 	const char *kind, *why = !d->cfg.kv_save ? NULL : !d->loop.ops->kv ? "is for the CPU: this back end's KV cache ends with it" :
 		!d->loop.ops->kv(d->loop.b, 0, &kind) ? "does not know a KV cache on several nodes; with "
 			"VLLM_CPU_OMP_THREADS_BIND=nobind it is on one" :
@@ -342,7 +329,7 @@ static int begin_keep(struct daemon *d, bool shared)
 	d->keep = (struct keep){ .dir = d->cfg.kv_save, .name = d->keep_name, .most = d->cfg.kv_save_size,
 		.ops = d->loop.ops, .b = d->loop.b, .block_tokens = l->block_tokens, .n_blocks = l->n_blocks,
 		.block_bytes = d->plan.need.per_block };
-	identify(d, d->keep.identity);
+	identity_make(d->keep.identity, &what);
 	if (!shared && keep_secret(&d->keep, &kept, d->err, sizeof(d->err)) == 0)
 		d->secret = kept;                /* among replicas the secret is that of all */
 	return 0;
@@ -423,29 +410,16 @@ static int make_events(struct daemon *d)
 	return 0;
 }
 
-/* A number of all that answers depend on. */
-static uint32_t answers_of(const struct daemon *d)
-{
-	uint64_t identity[2] = { 0, 0 };
-	const char *kind = "";
-
-	identify(d, identity);
-	if (d->loop.ops->kv)
-		d->loop.ops->kv(d->loop.b, 0, &kind);
-	keep_identity(identity, d->loop.ops->name, strlen(d->loop.ops->name));
-	keep_identity(identity, kind, strlen(kind));
-	return (uint32_t)identity[0] | 1;
-}
-
 static int make_clients(struct daemon *d, int listen_fd)
 {
+	const struct identity what = identity(d);
 	struct clients_config c = {
 		.max = d->cfg.max_clients, .max_per_uid = d->cfg.max_clients,
 		.live = 1u << 13, .tokens = 1u << 16, .arena = 16u << 20, .take = 64,
 		.guides = sched_guides_alone((uint32_t)d->plan.limits.masks / 2),
 		.gateway = d->gateway,
 		.scope = scope_of(&d->cfg), .secret = d->secret,
-		.vocab = d->model->m.n_vocab, .context = d->plan.context, .answers = answers_of(d),
+		.vocab = d->model->m.n_vocab, .context = d->plan.context, .answers = identity_answers(&what),
 		.vectors = vectors_most(&d->plan.limits), .width = d->plan.limits.vectors ? d->plan.limits.width : 0,
 		.only_pooled = d->plan.limits.whole || d->model->m.classifier.n_labels, .labels = d->model->m.classifier.n_labels,
 		.eos = d->model->eos, .n_eos = d->model->n_eos,

@@ -32,6 +32,19 @@ extern "C" {
 #endif
 
 #define SR_BACKEND_VERSION 11
+
+/* The number of what is computed.  Two daemons with the same number, model and settings give the same answers to the
+ * bit, so one goes on with what the other began, and K,V in a file of one (--kv-save) are read by the other.
+ * Releases that compute the same share it.
+ *
+ * Raise it by hand with every change after which any back end or family may give other bits: the order of a sum, the
+ * type of an intermediate value, the layout or rounding of a KV block, a draw.  tests/models/test_bits.c holds it: it
+ * fails while the bits of a tiny model of any family differ from those that are recorded beside this number. */
+#define SR_BITS 1u
+
+/* A hash of SR_BITS and of what else the bits depend on: the results of the C library's functions. */
+uint64_t sr_bits(void);
+
 #define SR_LAST    (-1)    /* sr_row.token: the token this slot sampled last */
 #define SR_MISS    (-1)    /* sr_result.id: the row's mask was not there; nothing is drawn */
 #define SR_NO_ID    (-2)    /* sr_result.id: the mask and the lists leave no id; nothing is drawn */

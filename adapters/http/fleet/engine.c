@@ -273,6 +273,8 @@ static int try_submit(struct engine *e, uint32_t i, const struct sr_request *q)
 	}
 	if (r < 0)
 		return r;
+	if (s->kept && !s->kept->n_ids && !s->kept->n_scored)
+		s->kept->answers = e->model.answers;
 	s->state = LIVE;
 	s->tenant->live++;
 	s->tenant->credit[kind] -= s->tenant->credit[kind] > 0;

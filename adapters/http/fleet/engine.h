@@ -70,8 +70,12 @@ struct engine_config {
 	void (*moved)(void *ctx, uint32_t n);     /* one was submitted again, with n tokens of its answer */
 	/* A request is not held here, but waits in `to` from now on, by this handle. */
 	void (*handed)(void *owner, bool pooled, struct engine *to, uint64_t handle);
-	/* Which engine shall have a request of `from`, which is not up?  NULL: none; the request is held. */
-	struct engine *(*elsewhere)(void *fleet, const struct engine *from, const struct sr_request *q);
+	/* Which engine shall have a request of `from`, which is not up?  answers: only one whose daemon has this
+	 * number, or 0.  NULL: none; the request is held. */
+	struct engine *(*elsewhere)(void *fleet, const struct engine *from, const struct sr_request *q,
+	                            uint32_t answers);
+	/* Is there such an engine?  NULL: the model has one daemon. */
+	bool (*other)(void *fleet, const struct engine *from, uint32_t answers);
 	void *ctx, *fleet;
 };
 
@@ -107,7 +111,8 @@ int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t ki
                   uint32_t n, const uint32_t *bits);
 void engine_guide_took(struct engine *e, uint32_t us); /* sr_guide_took() */
 void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
-/* The daemon drains.  Take back what it has, so that it can end at once, and hold it. */
+/* The daemon drains: it gets nothing more.  Take back what it has, so that it can end at once, and hold it; but what
+ * has begun stays while no other daemon computes the same.  Called again, it looks again. */
 void engine_leave(struct engine *e);
 void engine_drop(struct engine *e, uint64_t handle);   /* cancel; no more calls for owner */
 

@@ -25,15 +25,17 @@ static void down(struct engine *e)
 		io_timer_set(e->io, &e->patience, e->down_at + e->c.wait_ns);
 }
 
+/* Which daemons may go on with a request: those that compute the same as the one where it began; 0: any. */
+static uint32_t alike_of(const struct kept *k) { return k->n_ids || k->n_scored ? k->answers : 0; }
+
 /* Give a request to an engine that is up.  False: there is none. */
 static bool hand_over(struct engine *e, uint32_t i)
 {
 	struct engine_slot *s = &e->slot[i], *u;
 	struct kept *k = s->kept;
-	struct engine *to = e->c.elsewhere ? e->c.elsewhere(e->c.fleet, e, &k->q) : NULL;
+	struct engine *to = e->c.elsewhere ? e->c.elsewhere(e->c.fleet, e, &k->q, alike_of(k)) : NULL;
 	struct tenant *t = to ? tenants_hold(&to->tenants, s->tenant->id, 0) : NULL;
-	bool alike = to && (!k->n_ids || to->model.answers == e->model.answers);
-	uint32_t j = t && alike ? engine_slot_take(to) : NONE;
+	uint32_t j = t ? engine_slot_take(to) : NONE;
 	void *owner = s->owner;
 
 	if (j == NONE) {
@@ -99,16 +101,20 @@ void engine_on_patience(struct io_timer *t)
 		         (double)e->c.wait_ns / 1e9, ended);
 }
 
-/* Another model or other settings came back: an answer that has begun there would go on as another one. */
+/* Another model or other settings came back: an answer that has begun would go on as another one, unless
+ * another daemon computes as the old one did. */
 void engine_other_model(struct engine *e)
 {
 	unsigned ended = 0;
 
-	for (uint32_t i = 0; i < e->n_slots; i++)
-		if (e->slot[i].state == QUEUED && e->slot[i].kept->n_ids) {
+	for (uint32_t i = 0; i < e->n_slots; i++) {
+		const struct kept *k = e->slot[i].state == QUEUED ? e->slot[i].kept : NULL;
+
+		if (k && alike_of(k) && alike_of(k) != e->model.answers && !hand_over(e, i)) {
 			ended++;
 			engine_end_slot(e, i, -ESTALE, NULL);
 		}
+	}
 	if (ended)
 		log_warn("the daemon came back with another model or other settings: %u answers that had begun "
 		         "end", ended);
@@ -123,23 +129,41 @@ void engine_leaves(struct engine *e)
 	down(e);
 }
 
+/* Is there a daemon that could go on with this request?  For a single daemon that is its successor. */
+static bool goes_on(const struct engine *e, const struct engine_slot *s)
+{
+	return !e->c.other || e->c.other(e->c.fleet, e, alike_of(s->kept));
+}
+
 void engine_leave(struct engine *e)
 {
-	if (!e->conn || e->leaving || !engine_keeps(e))
+	unsigned returned = 0, stay = 0;
+
+	if (!e->conn || !engine_keeps(e))
 		return;
-	log_info("the daemon drains: its %u requests go on when it is back, or elsewhere", e->n_live);
-	engine_leaves(e);
 	for (uint32_t i = 0; i < e->n_slots; i++) {
 		struct engine_slot *s = &e->slot[i];
 
 		if (s->state == QUEUED)
 			hand_over(e, i);
-		if (s->state != LIVE || !s->owner || s->cancelled || s->kept->forgot)
+		if (s->state != LIVE || s->returns || !s->owner || s->cancelled || s->kept->forgot)
 			continue;
+		if (!goes_on(e, s)) {
+			stay++;
+			continue;
+		}
 		s->returns = true;
+		returned++;
 		engine_cancel_slot(e, s);
 		s->cancelled = false;
 	}
+	if (returned)
+		log_info("the daemon drains: %u requests go on when it is back, or elsewhere", returned);
+	if (stay && !e->leaving)
+		log_info("the daemon drains: %u requests that have begun end there, because no daemon is up that computes "
+		         "the same", stay);
+	if (!e->leaving)
+		engine_leaves(e);
 	io_timer_set(e->io, &e->again, io_now());
 }
 

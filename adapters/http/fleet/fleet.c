@@ -159,7 +159,8 @@ static double left_of(const struct stats_page *p)
 }
 
 /* What is known of one daemon.  What was sent since the page was read is not in it yet. */
-static void load_of(const struct replica *r, const struct sr_request *q, uint64_t now, struct choose_load *l)
+static void load_of(const struct replica *r, const struct sr_request *q, uint32_t answers, uint64_t now,
+                    struct choose_load *l)
 {
 	const struct stats_page *p = r->page;
 	const struct sr_model_info *m = engine_model(r->engine);
@@ -167,7 +168,8 @@ static void load_of(const struct replica *r, const struct sr_request *q, uint64_
 
 	*l = (struct choose_load){ .rate = rate_of(r), .fresh = (double)w.fresh, .max_seqs = 1e9, .left_s = 1,
 	                           .running = (double)(w.sent - r->sent) };
-	l->usable = m && engine_up(r->engine) && engine_room(r->engine, q->tenant);
+	l->usable = m && engine_up(r->engine) && engine_room(r->engine, q->tenant) &&
+	            (!answers || m->answers == answers);
 	if (!p || !p->epoch) {
 		l->running = engine_live(r->engine);
 		return;
@@ -197,7 +199,7 @@ static void wake_next(struct fleet *f, const struct choose_load *best)
 	}
 }
 
-static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
+static int choose(struct fleet *f, const struct sr_request *q, uint32_t answers, uint64_t now)
 {
 	struct choose_load l[FLEET_MAX];
 	struct known_ask ask[FLEET_MAX];
@@ -208,7 +210,7 @@ static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 		struct replica *r = &f->replica[i];
 
 		refresh(r, now, FRESH_NS);
-		load_of(r, q, now, &l[i]);
+		load_of(r, q, answers, now, &l[i]);
 		ask[i] = (struct known_ask){ .known = l[i].usable ? r->known : NULL,
 			.gateway = l[i].usable && engine_model(r->engine)->flags & SR_TENANTS_HEARD };
 		rate = l[i].rate > rate ? l[i].rate : rate;
@@ -235,17 +237,23 @@ static int choose(struct fleet *f, const struct sr_request *q, uint64_t now)
 	return best;
 }
 
+static int choose_counted(struct fleet *f, const struct sr_request *q, uint32_t answers)
+{
+	const uint64_t now = io_now();
+	const int i = choose(f, q, answers, now);
+
+	atomic_fetch_add_explicit(&f->count->n, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&f->count->ns, io_now() - now, memory_order_relaxed);
+	return i;
+}
+
 struct engine *fleet_choose(struct fleet *f, const struct sr_request *q)
 {
-	uint64_t now;
 	int i;
 
 	if (f->n == 1)
 		return f->replica[0].engine;
-	now = io_now();
-	i = choose(f, q, now);
-	atomic_fetch_add_explicit(&f->count->n, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&f->count->ns, io_now() - now, memory_order_relaxed);
+	i = choose_counted(f, q, 0);
 	for (int k = 0; i < 0 && k < f->n; k++)
 		if (engine_rests(f->replica[k].engine)) /* the request starts it */
 			i = k;
@@ -309,12 +317,28 @@ static void on_connected(void *ctx)
 }
 
 /* A daemon went or goes: which one is to have its request?  NULL: none can take it now. */
-static struct engine *elsewhere(void *ctx, const struct engine *from, const struct sr_request *q)
+static struct engine *elsewhere(void *ctx, const struct engine *from, const struct sr_request *q,
+                                uint32_t answers)
 {
 	struct fleet *f = ctx;
-	struct engine *e = f->n > 1 ? fleet_choose(f, q) : NULL;
+	const int i = choose_counted(f, q, answers);
+	struct engine *e = i < 0 ? NULL : f->replica[i].engine;
 
-	return e && e != from && engine_up(e) ? e : NULL;
+	return e != from ? e : NULL;
+}
+
+static bool other(void *ctx, const struct engine *from, uint32_t answers)
+{
+	struct fleet *f = ctx;
+
+	for (int i = 0; i < f->n; i++) {
+		const struct replica *r = &f->replica[i];
+
+		if (r->engine != from && engine_up(r->engine) && (!r->page || !strcmp(r->page->state, "ready")) &&
+		    (!answers || engine_model(r->engine)->answers == answers))
+			return true;
+	}
+	return false;
 }
 
 /* ---- all of them ---- */
@@ -421,6 +445,7 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 		return rc;
 	}
 	ec.elsewhere = config_replicas(f->cfg) > 1 ? elsewhere : NULL;
+	ec.other = config_replicas(f->cfg) > 1 ? other : NULL;
 	ec.fleet = f;
 	snprintf(ec.name, sizeof(ec.name), "slipring-http %d", process);
 	rc = engine_create(&r->engine, f->io, w, &ec);

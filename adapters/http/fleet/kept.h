@@ -34,6 +34,7 @@ struct kept {
 	bool     moved;              /* it was in another daemon, or in this one before it started anew */
 	bool     counted;            /* engine.c: and that move has been counted */
 	bool     forgot;             /* there was no room for its ids: it cannot be moved once it has begun */
+	uint32_t answers;            /* sr_model_info.answers of the daemon where it began */
 	uint64_t asked, first;       /* when it was submitted first, and when its first token came; 0: not yet */
 };
 

@@ -168,11 +168,16 @@ static void on_handed(void *o, bool pooled, struct engine *to, uint64_t handle)
 	w->n_moved++;
 }
 
-static struct engine *elsewhere(void *fleet, const struct engine *from, const struct sr_request *q)
+static bool other(void *fleet, const struct engine *from, uint32_t answers)
 {
 	(void)fleet;
+	return from == e[0] && engine_up(e[1]) && (!answers || answers == toy[1].model.answers);
+}
+
+static struct engine *elsewhere(void *fleet, const struct engine *from, const struct sr_request *q, uint32_t answers)
+{
 	(void)q;
-	return from == e[0] && engine_up(e[1]) ? e[1] : NULL;
+	return other(fleet, from, answers) ? e[1] : NULL;
 }
 
 static void begin(uint64_t wait_ns, int n)
@@ -187,7 +192,7 @@ static void begin(uint64_t wait_ns, int n)
 	for (int i = 0; i < n; i++) {
 		const struct engine_config c = { .socket = path[i], .token = on_token, .end = on_end, .vector = on_vector,
 			.preempted = on_preempted, .submitted = on_submitted, .drawn = on_drawn, .moved = on_moved,
-			.handed = on_handed, .elsewhere = n > 1 ? elsewhere : NULL, .wait_ns = wait_ns,
+			.handed = on_handed, .elsewhere = n > 1 ? elsewhere : NULL, .other = n > 1 ? other : NULL, .wait_ns = wait_ns,
 			.max_requests = 90, .max_tokens = 900 };
 
 		toy[i].there = true;
@@ -378,6 +383,43 @@ static void drains(void **state)
 	finish();
 }
 
+/* It drains, and the only other daemon computes something else: what has begun ends where it is, what has not goes
+ * there.  When one that computes the same is up again, the rest goes on with it. */
+static void drains_alone(void **state)
+{
+	struct owner o[3];
+
+	(void)state;
+	begin(2000 * MS, 2);
+	toy[0].model.answers = 5;
+	toy[1].model.answers = 6;
+	for (int i = 0; i < 2; i++) {
+		dies(i, true);
+		back(i);
+	}
+	for (int i = 0; i < 3; i++)
+		submit_as(&o[i], 0);
+	says(0, 0, SR_TOKEN, 8);
+	says(0, 1, SR_TOKEN, 8);
+	engine_leave(e[0]);
+	assert_true(toy[0].n_cancel == 1 && !engine_up(e[0]));
+	says(0, 2, SR_END, -ECANCELED);
+	assert_true(o[2].engine == e[1] && !o[2].ends);
+	engine_leave(e[0]);
+	assert_int_equal(toy[0].n_cancel, 1);
+	says(0, 0, SR_TOKEN, 9);
+	says(0, 0, SR_END, SR_STOP);
+	assert_true(o[0].ends == 1 && o[0].finish == SR_STOP && o[0].tokens == 2 && o[0].n_moved == 0);
+	dies(1, true);
+	toy[1].model.answers = 5;
+	back(1);
+	engine_leave(e[0]);
+	assert_int_equal(toy[0].n_cancel, 2);
+	says(0, 1, SR_END, -ECANCELED);
+	assert_true(o[1].engine == e[1] && !o[1].ends && toy[1].asked[toy[1].n_asked - 1].q.n_answer == 1);
+	finish();
+}
+
 /* The device is lost: its daemon says so to each request, and ends.  Nothing is sent to it in between. */
 static void device_lost(void **state)
 {
@@ -481,7 +523,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(goes_on), cmocka_unit_test(may_be_the_cause), cmocka_unit_test(patience),
-		cmocka_unit_test(drains), cmocka_unit_test(device_lost), cmocka_unit_test(another_model), cmocka_unit_test(elsewhere_at_once),
+		cmocka_unit_test(drains), cmocka_unit_test(drains_alone), cmocka_unit_test(device_lost), cmocka_unit_test(another_model), cmocka_unit_test(elsewhere_at_once),
 		cmocka_unit_test(bound),
 	};
 
