@@ -160,8 +160,8 @@ void engine_leave(struct engine *e)
 	if (returned)
 		log_info("the daemon drains: %u requests go on when it is back, or elsewhere", returned);
 	if (stay && !e->leaving)
-		log_info("the daemon drains: %u requests that have begun end there, because no daemon is up that computes "
-		         "the same", stay);
+		log_info("the daemon drains: %u requests that have begun end there, because no daemon is up that "
+		         "computes the same", stay);
 	if (!e->leaving)
 		engine_leaves(e);
 	io_timer_set(e->io, &e->again, io_now());
