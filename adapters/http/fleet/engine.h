@@ -111,8 +111,8 @@ int  engine_guide(struct engine *e, uint64_t handle, uint32_t index, uint32_t ki
                   uint32_t n, const uint32_t *bits);
 void engine_guide_took(struct engine *e, uint32_t us); /* sr_guide_took() */
 void engine_cancel(struct engine *e, uint64_t handle); /* end() still follows */
-/* The daemon drains: it gets nothing more.  Take back what it has, so that it can end at once, and hold it; but
- * what has begun stays while no other daemon computes the same.  Called again, it looks again. */
+/* The daemon drains: it gets nothing more.  Take back what it has, so that it can end at once, and hold it.
+ * But what has begun stays while no other daemon computes the same.  Called again, it looks again. */
 void engine_leave(struct engine *e);
 void engine_drop(struct engine *e, uint64_t handle);   /* cancel; no more calls for owner */
 
