@@ -265,7 +265,7 @@ static void drop_inputs(struct pooled_call *c)
 static void call_free(struct pooled_call *c)
 {
 	if (c->right.quota && c->n_inputs)
-		quota_used(c->right.quota, &c->right.limits, c->tokens, c->cached, 0, io_now());
+		quota_used(c->right.quota, &c->right.limits, c->tokens, c->cached, 0, 0, io_now());
 	drop_inputs(c);
 	c->api->n_requests--;
 	shared_add(c->api->shared->load, -1);
@@ -428,7 +428,7 @@ static bool quota_refuses(struct pooled_call *c)
 	struct exchange *x = c->x;
 	struct quota_wait wait;
 
-	if (!c->right.quota || !quota_prompt(c->right.quota, &c->right.limits, c->tokens, io_now(), &wait))
+	if (!c->right.quota || !quota_tokens(c->right.quota, &c->right.limits, c->tokens, io_now(), &wait))
 		return false;
 	c->x = NULL;
 	c->n_inputs = 0;

@@ -17,6 +17,7 @@
 #include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
+#define UNBOUNDED  256            /* tokens that an answer without max_tokens takes of its key's when it begins */
 
 /* ---- life ---- */
 
@@ -31,7 +32,8 @@ static void count_use(const struct request *r)
 		prompt += r->ask.prompt[i].ids.n;
 	for (int i = 0; i < r->n_choices; i++)
 		answer += r->choice[i].n_tokens;
-	quota_used(r->right.quota, &r->right.limits, prompt, r->timings.cached, answer, sr_now());
+	quota_used(r->right.quota, &r->right.limits, prompt, r->timings.cached, answer, r->reserved,
+	           sr_now());
 }
 
 static void request_free(struct request *r)
@@ -175,7 +177,9 @@ static void prepare(struct request *r, bool compile)
 	struct grammars *gs = r->api->grammars;
 	uint64_t begin = sr_now();
 
-	if (!r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem)) {
+	if (r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem) < 0) {
+		ask_free(&r->ask);     /* here: freeing a large tree takes seconds */
+	} else {
 		r->problem.status = 0;
 		if (r->ask.guide.src)
 			r->grammar = compile ? grammars_get(gs, &r->ask, r->right.tenant, &r->problem) :
@@ -379,21 +383,48 @@ static uint64_t salt_of(const struct request *r)
 	return salt;
 }
 
-/* True: its key has no tokens left for the prompts, and the client was told so. */
+/* Tokens that an answer to prompt i may have. */
+static uint32_t room_of(const struct request *r, int i)
+{
+	uint32_t room = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[i].ids.n);
+
+	return r->answer_most && r->answer_most < room ? r->answer_most : room;
+}
+
+/* True: its key may not have so many answers or tokens, and the client was told so. */
 static bool quota_refuses(struct request *r)
 {
+	const int64_t answers = r->ask.n * r->ask.n_prompts;
 	struct exchange *x = r->x;
-	struct quota_wait wait;
-	uint64_t n = 0;
+	enum quota_refusal why;
+	struct quota_wait wait = { .ns = 1 };
+	struct asked *q;
+	const bool bounded = r->ask.max_tokens != ASK_NONE;
+	uint64_t n = 0, most = 0, tpm = r->right.limits.tpm;
 
-	if (!r->right.quota || !r->right.limits.tpm || !x)
+	if (!r->right.quota || !x)
 		return false;
+	q = exchange_ctx(x);
 	for (int i = 0; i < r->ask.n_prompts; i++)
 		n += r->ask.prompt[i].ids.n;
-	if (!quota_prompt(r->right.quota, &r->right.limits, n, sr_now(), &wait))
+	if (tpm && !bounded)
+		r->answer_most = tpm > n + (uint64_t)answers ? (uint32_t)((tpm - n) / (uint64_t)answers) : 1;
+	for (int i = 0; i < r->ask.n_prompts; i++) {
+		const uint32_t room = room_of(r, i);
+
+		most += (uint64_t)r->ask.n * (!bounded && room > UNBOUNDED ? UNBOUNDED : room);
+	}
+	why = quota_answers(r->right.quota, &r->right.limits, r->api->index, (uint32_t)answers - 1);
+	if (!why) {
+		q->under_way += (uint32_t)answers - 1;
+		why = quota_tokens(r->right.quota, &r->right.limits, n + most, sr_now(), &wait);
+	}
+	if (!why) {
+		r->reserved = most;
 		return false;
+	}
 	request_close(r);
-	api_over_quota(x, QUOTA_TOKENS, wait, n);
+	api_over_quota(x, why, wait, why == QUOTA_PARALLEL ? (uint64_t)answers : n + most);
 	return true;
 }
 
@@ -432,7 +463,7 @@ static void launch(struct request *r)
 			request_error(r, &r->problem);
 			return;
 		}
-		c->max_tokens = (uint32_t)ask_room(&r->ask, &r->limits, r->ask.prompt[c->prompt].ids.n);
+		c->max_tokens = room_of(r, c->prompt);
 	}
 	if (!guides_open(r)) {
 		problem_memory(&r->problem);

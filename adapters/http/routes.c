@@ -681,9 +681,9 @@ static bool quota_refuses(struct api *a, struct exchange *x)
 	q->fixed = strlen(q->lines);
 	q->metered = true;
 	why = quota_enter(q->right.quota, &q->right.limits, a->index, sr_now(), &wait);
-	q->entered = !why;
+	q->under_way = !why;
 	if (why)
-		api_over_quota(x, why, wait, 0);
+		api_over_quota(x, why, wait, 1);
 	return why;
 }
 
@@ -768,8 +768,8 @@ static void app_done(void *ctx, struct exchange *x, const char *peer, const char
 	int i = q ? q->route : N_ROUTES;      /* NULL: refused before head() was called */
 	bool quiet;
 
-	if (q && q->entered)
-		quota_leave(q->right.quota, a->index);
+	if (q && q->under_way)
+		quota_leave(q->right.quota, a->index, q->under_way);
 	exchange_set_ctx(x, NULL);
 	free(q);
 	metrics_request_done(a, i, status, ns, bytes_in, bytes_out);

@@ -69,7 +69,8 @@ struct asked {
 	struct auth_right right;             /* of its key */
 	void (*gone)(void *owner);           /* NULL, or called when the client has left */
 	void *owner;
-	bool metered, entered;               /* its answer tells its key's limits; it counts as under way */
+	bool metered;                        /* its answer tells its key's limits */
+	uint32_t under_way;                  /* answers that count for its key */
 	size_t fixed;                        /* of `lines`, without those about the limits */
 	char lines[];                        /* header lines of the answer */
 };
@@ -81,7 +82,7 @@ struct asked {
 /* The current limits; false: the daemon is away. */
 bool api_limits(const struct api *a, struct ask_limits *l);
 void api_problem(struct exchange *x, const struct problem *p); /* the answer to x */
-/* 429: the key of x has used up a limit; n: tokens of the prompt, if that is why. */
+/* 429: the key of x has used up a limit.  n: what it asked for, in tokens or answers. */
 void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wait wait, uint64_t n);
 bool api_healthy(struct api *a);
 

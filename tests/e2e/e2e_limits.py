@@ -9,6 +9,7 @@ KEYS = """# comments
 ka alice rpm=20
 ka2 alice
 kt terse tpm=600
+ku open tpm=500
 kp pool max-parallel=2
 kf free
 urgent first priority=-5
@@ -52,20 +53,32 @@ def requests(p):
 
 
 def tokens(p):
-    """600 a minute: prompts when they come, answers when they have ended."""
+    """600 a minute, prompts and what answers may have: taken when they come; what they did not use comes back."""
     s, h, _ = ask(p, "kt", 400, 10)
-    check(s == 200 and h["x-ratelimit-limit-tokens"] == "600" and 200 <= int(h["x-ratelimit-remaining-tokens"]) <= 215,
+    check(s == 200 and h["x-ratelimit-limit-tokens"] == "600" and 190 <= int(h["x-ratelimit-remaining-tokens"]) <= 205,
           f"{dict(h)}")
-    s, h, _ = ask(p, "kt", 100, 300)                       # the answer overdraws it
-    check(s == 200, "what is left is enough for the prompt")
-    h = refused(ask(p, "kt", 50), "600 tokens a minute (tpm); this prompt has 50")
+    h = refused(ask(p, "kt", 100, 300), "600 tokens a minute (tpm); this request may take 400")
     check(int(h["retry-after"]) >= 10, f"retry-after {h['retry-after']}")
+    check(ask(p, "kt", 100, 50)[0] == 200, "a shorter answer has room")
+    s, h, text = p.ask("POST", "/v1/completions", {"prompt": [5] * 10, "max_tokens": 100, "n": 20}, headers={"Authorization": "Bearer kt"})
+    check(s == 429 and "may take 2010 tokens" in text and h["retry-after"] is None, f"20 answers: {text}")
     s, h, text = ask(p, "kt", 700)
     check(s == 429 and "may use 600 a minute" in text and h["retry-after"] is None, f"never: {text}")
 
 
+    body = {"messages": [{"role": "user", "content": "a"}], "ignore_eos": True, "n": 2}
+    s, _, text = p.ask("POST", "/v1/chat/completions", body, headers={"Authorization": "Bearer ku"})
+    use = json.loads(text).get("usage", {"prompt_tokens": 0, "completion_tokens": 0})
+    check(s == 200 and use["completion_tokens"] == (500 - use["prompt_tokens"]) // 2 * 2,
+          f"without max_tokens, a minute's worth in all: {use}")
+
+
 def parallel(p):
-    """Two at once, over both processes; a client that leaves gives its place back."""
+    """Two answers at once, over both processes; a client that leaves gives its place back."""
+    refused(p.ask("POST", "/v1/completions", {"prompt": [5], "max_tokens": 1, "n": 3},
+            headers={"Authorization": "Bearer kp"}), "asks for 3 answers")
+    check(p.ask("POST", "/v1/completions", {"prompt": [5], "max_tokens": 1, "n": 2},
+                headers={"Authorization": "Bearer kp"})[0] == 200, "two answers of one request")
     got = p.together(8, lambda i: ask(p, "kp", 1, 150)[0])
     check(got.count(200) >= 2 and got.count(429) >= 4 and set(got) == {200, 429}, f"{got}")
     refused_text = [ask(p, "kp", 1, 1)[0] for _ in range(3)]
@@ -86,21 +99,21 @@ def value(p, series):
 
 
 def used(p):
-    check(value(p, 'slipring_key_requests_total{key="terse"}') == 4, "requests")
+    check(value(p, 'slipring_key_requests_total{key="terse"}') == 5, "requests")
     check(value(p, 'slipring_key_prompt_tokens_total{key="terse"}') == 500, "prompts that were computed")
-    check(value(p, 'slipring_key_generation_tokens_total{key="terse"}') == 310, "answers")
-    check(value(p, 'slipring_key_refused_total{key="terse",limit="tpm"}') == 2, "refused")
+    check(value(p, 'slipring_key_generation_tokens_total{key="terse"}') == 60, "answers")
+    check(value(p, 'slipring_key_refused_total{key="terse",limit="tpm"}') == 3, "refused")
     check(value(p, 'slipring_key_refused_total{key="alice",limit="rpm"}') >= 5, "refused")
     check(value(p, 'slipring_key_refused_total{key="pool",limit="max-parallel"}') >= 4, "refused")
     r = subprocess.run([os.path.join(BUILD, "slipring"), "top", "--keys", "--url", p.url, "--json"], capture_output=True,
                        text=True, env=p.env, timeout=30)
     check(r.returncode == 0, r.stderr)
     keys = {k["key"]: k for k in json.loads(r.stdout)["keys"]}
-    check(keys["terse"]["prompt_tokens"] == 500 and keys["terse"]["generation_tokens"] == 310 and
-          keys["terse"]["refused"]["tpm"] == 2, f"{keys}")
+    check(keys["terse"]["prompt_tokens"] == 500 and keys["terse"]["generation_tokens"] == 60 and
+          keys["terse"]["refused"]["tpm"] == 3, f"{keys}")
     r = subprocess.run([os.path.join(BUILD, "slipring"), "top", "--keys", "--url", p.url, "--once"], capture_output=True,
                        text=True, env=p.env, timeout=30)
-    check(r.returncode == 0 and re.search(r"^terse +4 +500 ", r.stdout, re.M), r.stdout + r.stderr)
+    check(r.returncode == 0 and re.search(r"^terse +5 +500 ", r.stdout, re.M), r.stdout + r.stderr)
 
 
 def reloaded(p, path):

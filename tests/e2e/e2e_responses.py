@@ -166,6 +166,36 @@ def errors(p):
           {"object": "response.input_tokens", "input_tokens": p.post("/v1/responses", ask())["usage"]["input_tokens"]}, "counted")
 
 
+def longest_wait(p, body):
+    """Ask for a large body's answer; how long /live took at most meanwhile, and the answer's status and text."""
+    got, worst = [], 0.0
+    t = threading.Thread(target=lambda: got.append(p.ask("POST", "/v1/responses", body, timeout=120)))
+    t.start()
+    while t.is_alive():
+        begun = time.monotonic()
+        check(p.ask("GET", "/live")[0] == 200, "alive")
+        worst = max(worst, time.monotonic() - begun)
+        time.sleep(0.002)
+    t.join()
+    return worst, got[0][0], got[0][2]
+
+
+def large(p):
+    """Neither a large tree that is freed nor a long list of allowed tools holds the loop, or a thread for long."""
+    items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]}] * 160000
+    worst, status, text = longest_wait(p, ask(input=items + [{"role": "nobody", "content": "a"}]))
+    check(status == 400 and "160000.role" in text, text[:300])
+    check(worst < 1, f"the loop was held for {worst:.2f} s while a refused request was freed")
+    n = 60000
+    tools = [{"type": "function", "name": f"tool_{i}", "parameters": {"type": "object"}} for i in range(n)]
+    allowed = [{"type": "function", "name": f"no_tool_{i}"} for i in range(n)] + [{"type": "function", "name": "tool_7"}]
+    begun = time.monotonic()
+    worst, status, text = longest_wait(p, ask(tools=tools, max_output_tokens=1, tool_choice={
+        "type": "allowed_tools", "mode": "auto", "tools": allowed}))
+    check(status == 200, text[:300])
+    check(worst < 1 and time.monotonic() - begun < 20, f"{n} allowed tools: {time.monotonic() - begun:.1f} s, loop {worst:.2f} s")
+
+
 def a_lost_daemon(p):
     """While nothing comes, a stream says that it is alive every ten seconds.  An error in it is its last event."""
     p.procs["slipringd"].send_signal(signal.SIGSTOP)
@@ -195,6 +225,7 @@ def main():
         p.adapter("--served-model-name", "smol", "--tool-call-parser", "hermes", "--reasoning-parser", "none")
         answers(p)
         errors(p)
+        large(p)
         p.procs["slipring-http"].terminate()
         p.procs["slipring-http"].wait(20)
         p.adapter("--served-model-name", "smol", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3", "--daemon-wait", 0)

@@ -54,16 +54,24 @@ uint32_t quota_under_way(const struct quota_row *r)
 	return n;
 }
 
+/* What n of bucket i cost, in its units of time; n is cut at 1,000 minutes' worth. */
+static uint64_t cost_of(const struct quota_limits *l, int i, uint64_t n)
+{
+	const uint64_t limit = limit_of(l, i), room = MINUTE * FINE;
+
+	return n > limit * 1000 ? room * 1000 : n * room / limit;
+}
+
 /* Take n from bucket i.  False: it does not have them, and *wait says when; `owe`: take them all the same. */
 static bool take(struct quota_row *r, const struct quota_limits *l, int i, uint64_t n, uint64_t now, bool owe,
                  struct quota_wait *wait)
 {
-	const uint64_t limit = limit_of(l, i), room = MINUTE * FINE, at = now * FINE;
+	const uint64_t room = MINUTE * FINE, at = now * FINE;
 	uint64_t was = atomic_load_explicit(&r->until[i], memory_order_relaxed), from, cost;
 
-	if (!limit)
+	if (!limit_of(l, i))
 		return true;
-	cost = n > limit * 1000 ? room * 1000 : n * room / limit;
+	cost = cost_of(l, i, n);
 	do {
 		from = was > at ? was : at;
 		if (!owe && from + cost > at + room) {
@@ -88,14 +96,27 @@ enum quota_refusal quota_enter(struct quota_row *r, const struct quota_limits *l
 	else if (!take(r, l, 0, 1, now, false, wait))
 		why = QUOTA_REQUESTS;
 	if (why)
-		quota_leave(r, process);
+		quota_leave(r, process, 1);
 	add(why ? &r->refused[why] : &r->requests, 1);
 	return why;
 }
 
-void quota_leave(struct quota_row *r, int process) { atomic_fetch_sub(&r->under_way[process], 1); }
+enum quota_refusal quota_answers(struct quota_row *r, const struct quota_limits *l, int process, uint32_t n)
+{
+	atomic_fetch_add(&r->under_way[process], n);
+	if (!l->parallel || quota_under_way(r) <= l->parallel)
+		return QUOTA_OK;
+	quota_leave(r, process, n);
+	add(&r->refused[QUOTA_PARALLEL], 1);
+	return QUOTA_PARALLEL;
+}
 
-enum quota_refusal quota_prompt(struct quota_row *r, const struct quota_limits *l, uint64_t n, uint64_t now,
+void quota_leave(struct quota_row *r, int process, uint32_t answers)
+{
+	atomic_fetch_sub(&r->under_way[process], answers);
+}
+
+enum quota_refusal quota_tokens(struct quota_row *r, const struct quota_limits *l, uint64_t n, uint64_t now,
                                 struct quota_wait *wait)
 {
 	if (take(r, l, 1, n, now, false, wait))
@@ -105,14 +126,18 @@ enum quota_refusal quota_prompt(struct quota_row *r, const struct quota_limits *
 }
 
 void quota_used(struct quota_row *r, const struct quota_limits *l, uint64_t prompt, uint64_t cached,
-                uint64_t answer, uint64_t now)
+                uint64_t answer, uint64_t taken, uint64_t now)
 {
 	struct quota_wait none;
 
 	add(&r->prompt, prompt);
 	add(&r->cached, cached);
 	add(&r->answer, answer);
-	take(r, l, 1, answer, now, true, &none);
+	if (answer > taken)
+		take(r, l, 1, answer - taken, now, true, &none);
+	else if (l->tpm) /* in a bucket that has been refilled meanwhile it changes nothing */
+		atomic_fetch_sub_explicit(&r->until[1], cost_of(l, 1, taken) - cost_of(l, 1, answer),
+		                          memory_order_relaxed);
 }
 
 const char *quota_lines(char out[QUOTA_LINES], const struct quota_row *r, const struct quota_limits *l,

@@ -5,8 +5,9 @@
  * without one, for the life of the adapter.
  *
  * A limit per minute is a token bucket that holds a minute's worth and is refilled evenly (the virtual
- * scheduling form of GCRA: one word says until when the bucket is used up).  A request takes its prompt's
- * tokens when it is admitted, and its answer's when it has ended; the answer's may overdraw the bucket.
+ * scheduling form of GCRA: one word says until when the bucket is used up).  A request takes the tokens of its
+ * prompts and those that its answers may have when it is admitted.  At its end it gives back what it did not
+ * use; what it used beyond may overdraw the bucket.
  */
 #ifndef QUOTA_H
 #define QUOTA_H
@@ -23,7 +24,7 @@
 
 struct quota_limits {            /* of a name; 0 = none */
 	uint32_t rpm, tpm;       /* requests and tokens a minute */
-	uint32_t parallel;       /* requests under way */
+	uint32_t parallel;       /* answers under way */
 };
 
 enum quota_refusal { QUOTA_OK, QUOTA_REQUESTS, QUOTA_TOKENS, QUOTA_PARALLEL, N_QUOTA };
@@ -50,13 +51,15 @@ struct quota_wait { uint64_t ns; bool never; }; /* until it may be tried again; 
 /* A request comes.  QUOTA_OK: it is counted, and quota_leave() must follow. */
 enum quota_refusal quota_enter(struct quota_row *r, const struct quota_limits *l, int process, uint64_t now,
                                struct quota_wait *wait);
-void quota_leave(struct quota_row *r, int process);
-/* Its prompt has n tokens. */
-enum quota_refusal quota_prompt(struct quota_row *r, const struct quota_limits *l, uint64_t n, uint64_t now,
+/* It has n answers beside the one that quota_enter() counted.  Only if QUOTA_OK they are counted, too. */
+enum quota_refusal quota_answers(struct quota_row *r, const struct quota_limits *l, int process, uint32_t n);
+void quota_leave(struct quota_row *r, int process, uint32_t answers);
+/* Take n tokens: its prompts', and those that its answers may have. */
+enum quota_refusal quota_tokens(struct quota_row *r, const struct quota_limits *l, uint64_t n, uint64_t now,
                                 struct quota_wait *wait);
-/* Its end: what it used. */
+/* Its end: what it used, and what quota_tokens() took for its answers. */
 void quota_used(struct quota_row *r, const struct quota_limits *l, uint64_t prompt, uint64_t cached,
-                uint64_t answer, uint64_t now);
+                uint64_t answer, uint64_t taken, uint64_t now);
 uint32_t quota_under_way(const struct quota_row *r);
 
 /* Header lines in OpenAI's names: limits, what is left, and when the bucket is full again.  "" without

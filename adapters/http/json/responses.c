@@ -107,19 +107,21 @@ static int add_tool(struct ask *a, json_t *list, json_t *tool, const json_t *spa
 /* Leave only the tools that the list names. */
 static int allow(struct ask *a, const json_t *allowed, struct problem *p)
 {
-	json_t *tools = json_object_get(a->root, "tools"), *list = json_array(), *tool, *one;
-	const json_t *name;
-	size_t i, k;
-	int r = list ? 0 : problem_memory(p);
+	json_t *tools = json_object_get(a->root, "tools"), *list = json_array(), *names = json_object();
+	json_t *tool, *one;
+	const char *name;
+	size_t i;
+	int r = list && names ? 0 : problem_memory(p);
 
+	json_array_foreach((json_t *)(uintptr_t)allowed, i, one)
+		if (!r && (name = json_string_value(json_object_get(one, "name"))))
+			r = agents_set(names, name, json_true(), p);
 	json_array_foreach(tools, i, tool) {
-		name = json_object_get(json_object_get(tool, "function"), "name");
-		json_array_foreach((json_t *)(uintptr_t)allowed, k, one)
-			if (!r && json_equal(json_object_get(one, "name"), name)) {
-				r = agents_append(list, json_incref(tool), p);
-				break;
-			}
+		name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+		if (!r && name && json_object_get(names, name))
+			r = agents_append(list, json_incref(tool), p);
 	}
+	json_decref(names);
 	if (!r && !json_array_size(list))
 		r = problem_value(p, "tool_choice", NULL,
 		                  "None of the tools that `tool_choice` allows is among `tools`.");

@@ -39,13 +39,13 @@ static void requests_a_minute(void **state)
 
 	(void)state;
 	for (; quota_enter(r, &l, 0, now, &wait) == QUOTA_OK; taken++)
-		quota_leave(r, 0);
+		quota_leave(r, 0, 1);
 	assert_int_equal(taken, 60);
 	assert_true(wait.ns > SECOND - 10 && wait.ns <= SECOND + 1 && !wait.never);
 	assert_int_equal(quota_enter(r, &l, 0, now + wait.ns - 2000, &wait), QUOTA_REQUESTS);
 	for (uint64_t ms = 0; ms < 600 * 1000; ms += 100) /* ten minutes, ten tries a second */
 		if (quota_enter(r, &l, 0, now + ms * 1000000, &wait) == QUOTA_OK) {
-			quota_leave(r, 0);
+			quota_leave(r, 0, 1);
 			taken++;
 		}
 	assert_in_range(taken, 60 + 599, 60 + 600);
@@ -53,7 +53,7 @@ static void requests_a_minute(void **state)
 	assert_int_equal(quota_under_way(r), 0);
 }
 
-/* A prompt takes its tokens when it comes, an answer when it has ended, even if the bucket is empty then. */
+/* Prompt and answers take their tokens when they come.  What is not used comes back; what was used beyond is owed. */
 static void tokens_a_minute(void **state)
 {
 	const struct quota_limits l = { .tpm = 6000 };
@@ -62,16 +62,55 @@ static void tokens_a_minute(void **state)
 	uint64_t now = SECOND;
 
 	(void)state;
-	assert_int_equal(quota_prompt(r, &l, 6001, now, &wait), QUOTA_TOKENS);
+	assert_int_equal(quota_tokens(r, &l, 6001, now, &wait), QUOTA_TOKENS);
 	assert_true(wait.never);
-	assert_int_equal(quota_prompt(r, &l, 6000, now, &wait), QUOTA_OK);
-	quota_used(r, &l, 6000, 100, 300, now);
-	assert_int_equal(quota_prompt(r, &l, 1, now, &wait), QUOTA_TOKENS);
+	assert_int_equal(quota_tokens(r, &l, 6000, now, &wait), QUOTA_OK);
+	quota_used(r, &l, 6000, 100, 300, 0, now);
+	assert_int_equal(quota_tokens(r, &l, 1, now, &wait), QUOTA_TOKENS);
 	assert_true(!wait.never && wait.ns > 3 * SECOND && wait.ns < 3 * SECOND + SECOND / 50);
-	assert_int_equal(quota_prompt(r, &l, 1, now + wait.ns, &wait), QUOTA_OK);
+	assert_int_equal(quota_tokens(r, &l, 1, now + wait.ns, &wait), QUOTA_OK);
 	assert_true(r->prompt == 6000 && r->cached == 100 && r->answer == 300 && r->refused[QUOTA_TOKENS] == 2);
-	quota_used(r, &l, 0, 0, UINT32_MAX, now);     /* a debt of days is no overflow */
-	assert_int_equal(quota_prompt(r, &l, 1, now + 600 * SECOND, &wait), QUOTA_TOKENS);
+	quota_used(r, &l, 0, 0, UINT32_MAX, 0, now);  /* a debt of days is no overflow */
+	assert_int_equal(quota_tokens(r, &l, 1, now + 600 * SECOND, &wait), QUOTA_TOKENS);
+}
+
+/* 20 answers of 200 tokens are 4,000 from the beginning, not when they have ended. */
+static void answers_are_reserved(void **state)
+{
+	const struct quota_limits l = { .tpm = 6000 };
+	struct quota_row *r = quota_row(table, 11, "f");
+	struct quota_wait wait = { 0 };
+	uint64_t now = SECOND;
+
+	(void)state;
+	assert_int_equal(quota_tokens(r, &l, 100 + 20 * 200, now, &wait), QUOTA_OK);
+	assert_int_equal(quota_tokens(r, &l, 100 + 20 * 200, now, &wait), QUOTA_TOKENS);
+	assert_true(!wait.never);
+	quota_used(r, &l, 100, 0, 1000, 20 * 200, now);     /* they ended early: 3,000 come back */
+	assert_int_equal(quota_tokens(r, &l, 4901, now, &wait), QUOTA_TOKENS);
+	assert_int_equal(quota_tokens(r, &l, 4899, now, &wait), QUOTA_OK);
+	now += 600 * SECOND;                                /* the bucket is full: what comes back adds nothing */
+	quota_used(r, &l, 0, 0, 0, 4000, now);
+	assert_int_equal(quota_tokens(r, &l, 6001, now, &wait), QUOTA_TOKENS);
+	assert_int_equal(quota_tokens(r, &l, 6000, now, &wait), QUOTA_OK);
+}
+
+/* max-parallel counts answers: a request of three takes three places, or none. */
+static void answers_under_way(void **state)
+{
+	const struct quota_limits l = { .parallel = 4 };
+	struct quota_row *r = quota_row(table, 12, "g");
+	struct quota_wait wait;
+
+	(void)state;
+	assert_int_equal(quota_enter(r, &l, 0, SECOND, &wait), QUOTA_OK);
+	assert_int_equal(quota_answers(r, &l, 0, 2), QUOTA_OK);
+	assert_int_equal(quota_enter(r, &l, 1, SECOND, &wait), QUOTA_OK);
+	assert_int_equal(quota_answers(r, &l, 1, 1), QUOTA_PARALLEL);
+	assert_int_equal(quota_under_way(r), 4);
+	quota_leave(r, 0, 3);
+	assert_int_equal(quota_answers(r, &l, 1, 3), QUOTA_OK);
+	assert_true(quota_under_way(r) == 4 && r->refused[QUOTA_PARALLEL] == 1);
 }
 
 static void headers(void **state)
@@ -83,7 +122,7 @@ static void headers(void **state)
 
 	(void)state;
 	assert_int_equal(quota_enter(r, &l, 3, SECOND, &wait), QUOTA_OK);
-	assert_int_equal(quota_prompt(r, &l, 1500, SECOND, &wait), QUOTA_OK);
+	assert_int_equal(quota_tokens(r, &l, 1500, SECOND, &wait), QUOTA_OK);
 	assert_string_equal(quota_lines(out, r, &l, SECOND),
 	                    "x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 59\r\n"
 	                    "x-ratelimit-reset-requests: 1.000s\r\nx-ratelimit-limit-tokens: 6000\r\n"
@@ -109,11 +148,11 @@ static void processes(void **state)
 
 			for (int k = 0; k < TRIES; k++) {
 				if (quota_enter(mine, &l, i, SECOND, &wait) == QUOTA_OK)
-					quota_leave(mine, i);
+					quota_leave(mine, i, 1);
 				if (quota_enter(p, &few, i, SECOND, &wait))
 					continue;
 				most = (int)quota_under_way(p) > N + 3 ? 1 : most; /* others may be about to leave */
-				quota_leave(p, i);
+				quota_leave(p, i, 1);
 			}
 			_exit(most);
 		}
@@ -148,7 +187,8 @@ static void full_table(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-	const struct CMUnitTest tests[] = { T(requests_a_minute), T(tokens_a_minute), T(headers), T(processes),
+	const struct CMUnitTest tests[] = { T(requests_a_minute), T(tokens_a_minute), T(answers_are_reserved),
+	                                    T(answers_under_way), T(headers), T(processes),
 	                                    T(full_table) };
 #undef T
 
