@@ -69,8 +69,8 @@ void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wai
 	struct problem p;
 
 	if (why == QUOTA_PARALLEL && n > l->parallel)
-		problem_set(&p, 429, "RateLimitError", NULL, "The request asks for %llu answers, and %s may have %u under "
-		            "way (max-parallel). Ask for fewer (`n`, prompts).", (unsigned long long)n, name, l->parallel);
+		problem_set(&p, 429, "RateLimitError", NULL, "The request asks for %llu answers, and %s may have %u "
+		            "under way (max-parallel). Ask for fewer (`n`, prompts).", (unsigned long long)n, name, l->parallel);
 	else if (why == QUOTA_PARALLEL)
 		problem_set(&p, 429, "RateLimitError", NULL, "%s may have %u answers under way (max-parallel), and would "
 		            "have more. Try again when one of them has ended.", name, l->parallel);

@@ -17,7 +17,7 @@
 #include "shmring/clock.h"
 
 #define NOTE_BYTES (ASK_ID_BYTES + 64)
-#define UNBOUNDED  256            /* tokens that an answer without max_tokens takes of its key's when it begins */
+#define UNBOUNDED  256            /* tokens taken of its key's for an answer without max_tokens */
 
 /* ---- life ---- */
 

@@ -75,7 +75,7 @@ struct request {
 	int rank;                      /* of the daemon that the client chose; -1: fleet_choose() does */
 	struct auth_right right;       /* what its key allows */
 	uint64_t reserved;             /* tokens taken of its key's for its answers */
-	uint32_t answer_most;          /* tokens of an answer without max_tokens, by its key's `tpm`; 0: no bound */
+	uint32_t answer_most;          /* tokens of an answer without max_tokens, by `tpm`; 0: no bound */
 	uint64_t salt;
 	uint64_t seed;                 /* of its first answer; drawn here if the request gives none */
 	uint8_t trace_id[16], span_id[8];

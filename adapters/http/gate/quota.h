@@ -5,9 +5,9 @@
  * without one, for the life of the adapter.
  *
  * A limit per minute is a token bucket that holds a minute's worth and is refilled evenly (the virtual
- * scheduling form of GCRA: one word says until when the bucket is used up).  A request takes the tokens of its
- * prompts and those that its answers may have when it is admitted.  At its end it gives back what it did not
- * use; what it used beyond may overdraw the bucket.
+ * scheduling form of GCRA: one word says until when the bucket is used up).  When a request is admitted it
+ * takes the tokens of its prompts and those that its answers may have.  At its end it gives back what it did
+ * not use; what it used beyond may overdraw the bucket.
  */
 #ifndef QUOTA_H
 #define QUOTA_H
