@@ -70,21 +70,24 @@ void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wai
 
 	if (why == QUOTA_PARALLEL && n > l->parallel)
 		problem_set(&p, 429, "RateLimitError", NULL, "The request asks for %llu answers, and %s may have %u "
-		            "under way (max-parallel). Ask for fewer (`n`, prompts).", (unsigned long long)n, name, l->parallel);
+		            "under way (max-parallel). Ask for fewer (`n`, prompts).", (unsigned long long)n, name,
+		            l->parallel);
 	else if (why == QUOTA_PARALLEL)
-		problem_set(&p, 429, "RateLimitError", NULL, "%s may have %u answers under way (max-parallel), and would "
-		            "have more. Try again when one of them has ended.", name, l->parallel);
+		problem_set(&p, 429, "RateLimitError", NULL, "%s may have %u answers under way (max-parallel), and "
+		            "would have more. Try again when one of them has ended.", name, l->parallel);
 	else if (why == QUOTA_REQUESTS)
 		problem_set(&p, 429, "RateLimitError", NULL, "%s has used its %u requests a minute (rpm). Try again "
 		            "in %.3f s.", name, l->rpm, (double)wait.ns / 1e9);
 	else if (wait.never)
-		problem_set(&p, 429, "RateLimitError", NULL, "Prompt and answers may take %llu tokens, and %s may use %u a "
-		            "minute (tpm). Make the prompt, `max_tokens` or `n` smaller.", (unsigned long long)n, name, l->tpm);
+		problem_set(&p, 429, "RateLimitError", NULL, "Prompt and answers may take %llu tokens, and %s may "
+		            "use %u a minute (tpm). Make the prompt, `max_tokens` or `n` smaller.",
+		            (unsigned long long)n, name, l->tpm);
 	else
 		problem_set(&p, 429, "RateLimitError", NULL, "%s has used its %u tokens a minute (tpm); this request "
 		            "may take %llu. Try again in %.3f s.", name, l->tpm, (unsigned long long)n,
 		            (double)wait.ns / 1e9);
-	p.retry_after = (why == QUOTA_TOKENS && wait.never) || (why == QUOTA_PARALLEL && n > l->parallel) ? 0 : (int)(wait.ns / 1000000000u) + 1;
+	p.retry_after = (why == QUOTA_TOKENS && wait.never) || (why == QUOTA_PARALLEL && n > l->parallel) ? 0 :
+	                (int)(wait.ns / 1000000000u) + 1;
 	api_problem(x, &p);
 }
 
