@@ -8,9 +8,13 @@
 
 #include <zmq.h>
 
+#include "shmring/clock.h"
+
 #define ASKING 16             /* replays at a time; a client beyond that gets the end at once */
 #define ID_MAX 255            /* bytes of a client's identity: ZeroMQ's limit */
 #define TURN   256            /* batches that one replay gets in a turn */
+#define UNREAD_NS 10000000000ull /* a replay of which the client takes nothing for this long ends */
+#define HEARD  1024           /* bytes of a message to us: a subscription, or a replay's number */
 
 struct kept { unsigned char *at; size_t n; };
 
@@ -20,6 +24,7 @@ struct replay {
 	size_t n_id;
 	unsigned char id[ID_MAX];
 	uint64_t next;
+	uint64_t sent;               /* when a batch was sent last, or when it was asked for */
 };
 
 struct publisher {
@@ -50,19 +55,22 @@ static void add_rank(char *out, size_t n, const char *endpoint, int rank)
 		snprintf(out, n, "%s_dp%d", endpoint, rank);
 }
 
-/* As vLLM: endpoints for everybody are bound, others connected. */
+/* As vLLM, endpoints for everybody are bound, others connected.  The loopback interface is bound, too. */
 static bool binds(const char *endpoint)
 {
-	return strchr(endpoint, '*') || strstr(endpoint, "::") || !strncmp(endpoint, "ipc://", 6);
+	return !strncmp(endpoint, "tcp://lo:", 9) || strchr(endpoint, '*') || strstr(endpoint, "::") ||
+	       !strncmp(endpoint, "ipc://", 6);
 }
 
 static void *open_socket(void *zmq, int type, const char *endpoint, bool bind, int hwm, char *err,
                          size_t errlen)
 {
 	void *s = zmq_socket(zmq, type);
+	int64_t heard = HEARD;
 	int zero = 0, one = 1;
 
 	if (s && zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof(zero)) == 0 &&
+	    zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &heard, sizeof(heard)) == 0 &&
 	    zmq_setsockopt(s, ZMQ_SNDHWM, &hwm, sizeof(hwm)) == 0 &&
 	    (!strstr(endpoint, "::") || zmq_setsockopt(s, ZMQ_IPV6, &one, sizeof(one)) == 0) &&
 	    (type != ZMQ_ROUTER || zmq_setsockopt(s, ZMQ_ROUTER_MANDATORY, &one, sizeof(one)) == 0) &&
@@ -199,7 +207,7 @@ static int read_asked(struct publisher *p, struct replay *r)
 bool publish_asked(struct publisher *p)
 {
 	bool lost = false;
-	struct replay asked = { .used = true };
+	struct replay asked = { .used = true, .sent = sr_now() };
 	int r;
 
 	for (int k = 0; k < ASKING && p->router && (r = read_asked(p, &asked)) >= 0; k++) {
@@ -243,13 +251,14 @@ static bool answer_one(struct publisher *p, struct replay *r)
 			r->next = p->oldest;
 		k = r->next < p->number ? &p->kept[r->next % p->most] : NULL;
 		sent = k && !k->at ? 1 : send_answer(p, r, k ? r->next : UINT64_MAX, k);
-		if (!sent)
+		if (!sent && sr_now() - r->sent < UNREAD_NS)
 			return true;
-		if (sent < 0 || !k) {
+		if (sent <= 0 || !k) {
 			r->used = false;
 			return false;
 		}
 		r->next++;
+		r->sent = sr_now();
 	}
 	return true;
 }

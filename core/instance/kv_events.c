@@ -120,7 +120,7 @@ int kv_events_parse(struct kv_events *out, const char *text, char *err, size_t e
 	json_t *object;
 	int rc;
 
-	*out = (struct kv_events){ .endpoint = "tcp://*:5557", .steps = 10000, .hwm = 100000 };
+	*out = (struct kv_events){ .endpoint = KV_EVENTS_HERE, .steps = 10000, .hwm = 100000 };
 	if (!text)
 		return 0;
 	object = json_loads(text, JSON_REJECT_DUPLICATES, &e);

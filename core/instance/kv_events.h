@@ -8,6 +8,8 @@
 
 #define KV_EVENTS_TEXT 256
 
+#define KV_EVENTS_HERE "tcp://lo:5557"  /* the loopback interface: events hold prompts */
+
 struct kv_events {
 	bool on;                     /* enable_kv_cache_events, and publisher is not "null" */
 	bool arrays;                 /* encoding: "array", as vLLM had it before 0.23; else "map" */

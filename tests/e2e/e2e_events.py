@@ -299,6 +299,35 @@ def late():
                        children(p.procs["slipring"].pid, "slipring-events"), 20), "slipring-events is started again")
 
 
+def hostile():
+    """A message that is announced with 1 GiB ends its connection at once; the interface lo is this machine alone."""
+    with Programs() as p:
+        ends = start(p)
+        for name, kind in (("pub", b"SUB"), ("replay", b"DEALER")):
+            peer = Peer(f"{ends}/{name}", kind)
+            peer.s.sendall(b"\x02" + (1 << 30).to_bytes(8, "big") + bytes(1000))
+            try:
+                left = peer.s.recv(1) == b""
+            except ConnectionError:
+                left = True
+            check(left, f"{name} waits for the rest of 1 GiB")
+        load(p, 3)
+        sub = Subscriber(ends)
+        sub.next = 0
+        settle(sub, p)
+    with Programs() as p:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        start_at = {"enable_kv_cache_events": True, "endpoint": f"tcp://lo:{port}"}
+        p.serve("--device", "null", "--max-model-len", 256, "--kv-events-config", json.dumps(start_at))
+
+        def bound():
+            with open("/proc/net/tcp") as f:
+                return {l.split()[1] for l in f if l.split()[1].endswith(f":{port:04X}")}
+        check(wait_for(bound, 20) == {f"0100007F:{port:04X}"}, f"bound to loopback alone: {bound()}")
+
+
 def refused():
     with Programs() as p:
         for config, say in (("[]", "must be a JSON object"), ('{"endpont":1}', '"endpont" is no member')):
@@ -318,5 +347,6 @@ heard = maps()
 if WANT > 3000:
     print(f"{heard.events} events, {len(heard.blocks)} blocks, {time.monotonic() - began:.1f} s")
 late()
+hostile()
 refused()
 done()
