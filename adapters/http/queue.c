@@ -21,7 +21,7 @@ static uint64_t waiting(const struct stats_page *page, const struct queue_load *
 
 	if (!page)
 		return 0;
-	n = most(page->waiting, beyond(l->requests, page->max_num_seqs));
+	n = most(beyond(page->waiting, l->above), beyond(l->requests, page->max_num_seqs));
 	return page->waiting ? most(n, beyond(l->requests, page->running)) : n;
 }
 

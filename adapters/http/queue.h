@@ -14,6 +14,7 @@ enum queue_limit { QUEUE_ROOM, QUEUE_REQS, QUEUE_TOKENS };
  * while no other waited, is not held against others. */
 struct queue_load {
 	uint64_t requests, tokens;         /* of all tenants */
+	uint64_t above;                    /* waiting requests above their tenants' shares: not in `requests` */
 	uint64_t tenant, mine, mine_tokens; /* mine: this tenant's, without a first token */
 	unsigned tenants;                  /* with requests that have no first token */
 };

@@ -114,8 +114,38 @@ def share(processes):
         check(beside < 2 * alone, f"p99 {beside:.3f} s beside it, {alone:.3f} without")
 
 
+def burst():
+    """200 clients of one key where 64 may wait.  Another key's requests are all served: only who has most is refused."""
+    with Programs() as p:
+        path = os.path.join(p.dir, "keys")
+        with open(path, "w") as f:
+            f.write("greedy greedy\nmodest modest\n")
+        p.daemon("--device", "null", "--null-step-us", 20000, "--max-model-len", 1024, "--max-num-seqs", 64,
+                 "--max-num-batched-tokens", 512, "--knob-ceiling", "max-num-seqs=64,max-num-batched-tokens=512")
+        p.adapter("--disable-access-log", "--api-key-file", path, "--max-num-queued-reqs", 64)
+        over, refused = threading.Event(), []
+
+        def ask(key, prompt, tokens):
+            return p.ask("POST", "/v1/completions", {"prompt": [5] * prompt, "max_tokens": tokens, "ignore_eos": True},
+                         headers={"Authorization": "Bearer " + key})[0]
+
+        def flood():
+            while not over.is_set():
+                refused.append(ask("greedy", 500, 8) == 503)
+        threads = [threading.Thread(target=flood) for _ in range(200)]
+        for t in threads:
+            t.start()
+        check(wait_for(lambda: any(refused), 20), "there are more requests than may wait")
+        got = [ask("modest", 20, 1) for _ in range(20)]
+        over.set()
+        for t in threads:
+            t.join(60)
+        check(got == [200] * 20, f"of the other key's 20 requests {got.count(503)} were refused")
+
+
 def main():
     need_model()                              # for its vocabulary alone
+    burst()
     for processes in 1, 4:
         share(processes)
     done()

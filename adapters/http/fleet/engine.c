@@ -522,6 +522,7 @@ struct queue_load engine_load(const struct engine *e, uint64_t tenant)
 	const struct tenant *t = tenants_find(&e->tenants, tenant);
 
 	return (struct queue_load){ .tenant = tenant, .requests = e->tenants.n - e->n_waits + e->waits,
+	                            .above = e->n_waits - e->waits,
 	                            .tokens = e->tokens, .mine = t ? t->waits : 0,
 	                            .mine_tokens = t ? t->tokens : 0, .tenants = e->n_wait };
 }

@@ -132,9 +132,25 @@ static void test_retry(void **state)
 	assert_int_equal(queue_retry_after(NULL, &l), 1);
 }
 
+/* A burst was taken while the page was old and showed nobody waiting.  What one tenant queued above its share
+ * refuses that tenant, and nobody else. */
+static void test_old_page(void **state)
+{
+	const struct config c = { .max_num_queued_reqs = 64, .max_num_queued_tokens = 1 << 20 };
+	const struct queue_load flood = { .tenant = 7, .requests = 10 + 56, .above = 55, .mine = 111 },
+		other = { .tenant = 8, .requests = 10 + 56, .above = 55 };
+
+	(void)state;
+	page = (struct stats_page){ .max_num_seqs = 64, .running = 10, .waiting = 111, .max_model_len = 100 };
+	assert_int_equal(queue_check(&c, &page, &flood, 1, 1), QUEUE_REQS);
+	assert_int_equal(queue_check(&c, &page, &other, 1, 1), QUEUE_ROOM);
+	page.waiting = 130;                    /* 19 of them came another way: the limit holds for all */
+	assert_int_equal(queue_check(&c, &page, &other, 1, 1), QUEUE_REQS);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_check), cmocka_unit_test(test_shares), cmocka_unit_test(test_retry),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_check), cmocka_unit_test(test_shares), cmocka_unit_test(test_old_page), cmocka_unit_test(test_retry),
 		                            cmocka_unit_test(test_retry_of_tenant) };
 
 	return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
