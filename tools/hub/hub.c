@@ -14,7 +14,8 @@
 #include "core/instance/refuse.h"
 
 #define LIST_MAX   (64u << 20) /* bytes of a list of files */
-#define STALL_S    30L         /* a connection that brings nothing for so long is given up */
+#define STALL_S    30L         /* a connection below SLOWEST for this many seconds is given up */
+#define SLOWEST    1024L       /* bytes a second */
 #define PATH_PARTS 16
 
 struct hub {
@@ -157,7 +158,7 @@ static int run(struct hub *h, const char *id, const char *url, int64_t from, str
 	curl_easy_setopt(h->curl, CURLOPT_MAXREDIRS, 5L);
 	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT, 20L);
-	curl_easy_setopt(h->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(h->curl, CURLOPT_LOW_SPEED_LIMIT, SLOWEST);
 	curl_easy_setopt(h->curl, CURLOPT_LOW_SPEED_TIME, STALL_S);
 	curl_easy_setopt(h->curl, CURLOPT_USERAGENT, "slipring/" SLIPRING_VERSION);
 	curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, detail);
