@@ -542,6 +542,7 @@ static void start_watching(struct daemon *d)
 	                             .works = l->idle.mode == RUN_INLINE };
 	health_start(&l->health);
 	l->meters = (struct meters){ .io = l->io, .st = l->st, .s = l->s, .kv = d->kv, .cl = l->cl,
+	                             .computes = strcmp(l->ops->name, "cpu") == 0,
 	                             .counters = &l->counters, .ranks = rank_wanted(&d->cfg) ? l->b : NULL };
 	meters_start(&l->meters, !d->cfg.disable_log_stats);
 	l->stop_when_idle_s = d->cfg.stop_when_idle_s;

@@ -3,12 +3,14 @@
 #include "rank.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "core/instance/knobs.h"
 #include "core/instance/log.h"
 
 #define SECOND  1000000000ull
 #define MINUTE  (60 * SECOND)
+#define LEAST_BUSY (SECOND / 10)      /* under way; less says nothing about the cores */
 
 _Static_assert(N_WHY <= COUNTERS_AXIS && N_BOUND <= COUNTERS_AXIS && N_KNOBS <= STATS_KNOBS,
                "room in the page");
@@ -49,6 +51,30 @@ static void count_time(struct meters *m, uint64_t now)
 	          n->why_ns[WHY_EMPTY] - m->empty_ns);
 	m->at = now;
 	m->empty_ns = n->why_ns[WHY_EMPTY];
+}
+
+/* Once a second: for which share of the time under way did the daemon lack a core?  The next second's is counted by
+ * it.  A look after little work only begins anew, so that waits of an idle daemon do not count. */
+static void look_for_cores(struct meters *m, uint64_t now)
+{
+	const uint64_t since = now - m->cores.at_ns;
+	int32_t pid[CORES_PIDS] = { getpid() }, n = 1;
+	uint64_t lost[N_CORES], busy = 0;
+	double share[N_CORES] = { 0 };
+
+	for (int i = 0; i < N_BOUND; i++)
+		busy += i == BOUND_IDLE ? 0 : m->counters->bound_ns[i];
+	if (since < SECOND || (busy - m->cores_busy_ns < LEAST_BUSY && since < 3 * SECOND))
+		return;
+	for (uint64_t i = 0; i < m->st->n_ranks && n < CORES_PIDS; i++)
+		pid[n++] = (int32_t)m->st->rank[i].pid;
+	cores_look(&m->cores, pid, n, now, lost);
+	busy -= m->cores_busy_ns;
+	m->cores_busy_ns += busy;
+	for (int i = 0; i < N_CORES && busy >= LEAST_BUSY; i++)
+		share[i] = (double)lost[i] / (double)busy;
+	sched_lack_cores(m->s, share, m->computes);
+	m->st->cores_known = m->cores.known;
 }
 
 void meters_count(struct meters *m, uint64_t now)
@@ -92,6 +118,7 @@ void meters_count(struct meters *m, uint64_t now)
 	}
 	if (m->ranks)
 		rank_show(st, m->ranks);
+	look_for_cores(m, now);
 	meters_show(m);
 	if (!st->ready_ns)
 		st->ready_ns = now;           /* the first step: both axes begin */
@@ -148,6 +175,8 @@ void meters_start(struct meters *m, bool report)
 {
 	m->minute = (struct io_timer){ .fn = on_minute, .ctx = m };
 	m->report = (struct io_timer){ .fn = on_report, .ctx = m };
+	cores_open(&m->cores, "");
+	m->st->cores_known = m->cores.known;
 	m->last.at = io_now();
 	meters_report(m, report);
 }

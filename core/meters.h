@@ -9,6 +9,7 @@
 #include "core/clients/clients.h"
 #include "core/clients/empty.h"
 #include "core/instance/io.h"
+#include "core/cores.h"
 #include "core/kv/kv.h"
 #include "core/sched/sched.h"
 #include "core/instance/stats.h"
@@ -21,9 +22,12 @@ struct meters {
 	struct kv *kv;
 	struct clients *cl;
 	const struct sr_backend *ranks; /* whose ranks the page shows; NULL: there are none */
+	bool computes;                /* the device computes on this machine's cores */
 	struct counters *counters;    /* to which the scheduler, the clients, the loop and these meters add */
 
 	struct empty empty;
+	struct cores cores;
+	uint64_t cores_busy_ns;       /* time under way, at its last look */
 	uint64_t at, empty_ns;        /* the last turn counted up to `at`; its total of `empty` */
 	uint64_t minute_at;           /* when the next minute is marked in the page */
 	struct io_timer minute, report;

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define SR_BACKEND_VERSION 11
+#define SR_BACKEND_VERSION 12
 
 /* The number of what is computed.  Two daemons with the same number, model and settings give the same answers to the
  * bit, so one goes on with what the other began, and K,V in a file of one (--kv-save) are read by the other.
@@ -242,6 +242,7 @@ struct sr_batch {
 	uint32_t compute_ns, memory_ns, copy_ns; /* least time that its operations, bytes and copies
 	                              take at the measured roofs; the largest of them bound it */
 	uint32_t ranks_ns;         /* for how long ranks waited for each other; 0: there is one */
+	uint32_t cores_ns;         /* what threads would have saved that it left out because others had their cores */
 	uint64_t int8_ops, float_ops; /* at least; a multiply-add is two operations; 0: not counted */
 	uint64_t bytes, copied;    /* of device memory, and between the tiers; 0: not counted */
 	uint64_t check;            /* a hash of what all ranks must have computed alike; 0: not computed */

@@ -386,6 +386,13 @@ static void slipring(struct scrape *s, const struct api *a)
 		snprintf(extra, sizeof(extra), "bound=\"%s\"", sched_bound_name(i));
 		sample(s, "slipring_bound_seconds_total", "", extra, (double)p->count.bound_ns[i] / 1e9);
 	}
+	one(s, "slipring_cores_known", "gauge", "1: the kernel counts how long threads wait for a core; 0: it is "
+	    "not known.", p->cores_known);
+	head(s, "slipring_cores_seconds_total", "counter", "Time of bound \"cores\" by who had them.");
+	for (int i = 0; i < N_CORES; i++) {
+		snprintf(extra, sizeof(extra), "by=\"%s\"", stats_cores_name(i));
+		sample(s, "slipring_cores_seconds_total", "", extra, (double)p->count.cores_ns[i] / 1e9);
+	}
 	if (p->n_ranks && p->n_ranks <= STATS_RANKS) {
 		head(s, "slipring_rank_late_seconds_total", "counter",
 		     "How far a rank was behind the first, over all batches.");

@@ -46,6 +46,8 @@ void figures_between(const struct stats_mark *a, const struct stats_mark *b, str
 		f->why_all += f->why_s[i] = per(0, f->n.why_ns[i], 1e9);
 	for (int i = 0; i < N_EMPTY; i++)
 		f->empty_s[i] = per(0, f->n.empty_ns[i], 1e9);
+	for (int i = 0; i < N_CORES; i++)
+		f->cores_s[i] = per(0, f->n.cores_ns[i], 1e9);
 	for (int i = 0; i < N_BOUND; i++)
 		f->bound_all += f->bound_s[i] = per(0, f->n.bound_ns[i], 1e9);
 }

@@ -20,6 +20,7 @@ struct figures {
 	double why_s[N_WHY], bound_s[N_BOUND]; /* seconds */
 	double why_all, bound_all;    /* their sums */
 	double empty_s[N_EMPTY];      /* why_s[WHY_EMPTY], split */
+	double cores_s[N_CORES];      /* bound_s[BOUND_CORES], split */
 	struct counters n;            /* what was counted meanwhile */
 	uint64_t ended;               /* of it, requests that ended in any way */
 };

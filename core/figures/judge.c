@@ -7,6 +7,7 @@
 #include "core/instance/knobs.h"
 
 #define LITTLE     0.05                   /* a share of the time that does not matter */
+#define LACK       0.2                    /* of the time under way without a core: then that is the limit */
 #define FIT_LEAST  64                     /* fewest steps for fitting a line */
 #define FIT_SPREAD 0.1                    /* least deviation of their rows over the mean */
 
@@ -74,6 +75,18 @@ static const char *const bound_advice[N_BOUND] = {
 	[BOUND_PCIE] = "copies between host and device memory",
 	[BOUND_RANKS] = "ranks waited for each other: a core of its own for each of their threads, or fewer ranks "
 	                "(--tensor-parallel-size)",
+	[BOUND_CORES] = "slipringd was ready to compute, but had no core: end or move what else runs on this "
+	                "machine, or give slipringd cores of its own",
+};
+
+#define OWN "give slipringd cores of its own (CPUAffinity=, a cpuset), or more weight (CPUWeight=, nice)"
+
+static const char *const cores_advice[N_CORES] = {
+	[CORES_OTHERS] = "other programs held the cores while slipringd was ready to compute (clients on this "
+	                 "machine are others, too): end or move them, or " OWN "; a faster device would not help",
+	[CORES_QUOTA] = "its cgroup's CPU quota was used up: raise it (CPUQuota=, cpu.max, a container's CPU limit)",
+	[CORES_MACHINE] = "the hypervisor ran other machines on these cores: nothing in this machine changes that, "
+	                  "only one whose cores are its own",
 };
 
 /* ---- what it would be worth -------------------------------------------------------------- */
@@ -254,6 +267,10 @@ void judge_interval(struct verdict *v, const struct stats_page *p, const struct 
 	                       .worth = NAN, .step_now = NAN, .step_then = NAN };
 	for (int i = 0; i < N_BOUND; i++)
 		v->bound_share[i] = f->bound_all > 0 ? f->bound_s[i] / f->bound_all : 0;
+	if (f->bound_all > f->bound_s[BOUND_IDLE])
+		v->cores_share = f->bound_s[BOUND_CORES] / (f->bound_all - f->bound_s[BOUND_IDLE]);
+	for (int i = 0; i < N_CORES; i++)
+		v->cores_by = f->cores_s[i] > f->cores_s[v->cores_by] ? i : v->cores_by;
 	for (int i = 0; i < N_WHY; i++)
 		if (i != WHY_EMPTY && f->why_all > 0 && f->why_s[i] / f->why_all > v->share) {
 			v->largest = i;
@@ -285,14 +302,20 @@ const char *judge_limit(const struct verdict *v)
 	return judge_before_the_ring(v) ? stats_empty_name(v->empty) : sched_why_name(v->largest);
 }
 
-/* The device's largest part, unless it was idle for longer. */
+bool judge_lacks_cores(const struct verdict *v) { return v->cores_share >= LACK; }
+
+const char *judge_cores_advice(const struct verdict *v) { return cores_advice[v->cores_by]; }
+
+/* The device's largest part, or its lack of cores, unless it was idle for longer. */
 int judge_bound(const struct verdict *v)
 {
 	int most = BOUND_HOST;
 
 	for (int i = BOUND_HOST; i < N_BOUND; i++)
 		most = v->bound_share[i] > v->bound_share[most] ? i : most;
-	return v->bound_share[BOUND_IDLE] > v->bound_share[most] ? BOUND_IDLE : most;
+	if (v->bound_share[BOUND_IDLE] > v->bound_share[most])
+		return BOUND_IDLE;
+	return judge_lacks_cores(v) ? BOUND_CORES : most;
 }
 
 int judge_late_rank(const struct stats_page *p)
@@ -304,7 +327,12 @@ int judge_late_rank(const struct stats_page *p)
 	return late;
 }
 
-const char *judge_bound_advice(int bound) { return bound_advice[bound]; }
+const char *judge_bound_advice(const struct verdict *v)
+{
+	const int bound = judge_bound(v);
+
+	return bound == BOUND_CORES ? judge_cores_advice(v) : bound_advice[bound];
+}
 
 void judge_since(const struct stats_page *p, const struct stats_mark *now, double seconds,
                  struct stats_mark *from)
@@ -321,13 +349,17 @@ json_t *judge_json(const struct verdict *v)
 	const struct advice *a = judge_advice(v);
 	int k = a->knob;
 
-	return json_pack("{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:o}",
+	return json_pack("{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:s, s:s, s:{s:f, s:s, s:b, s:s}}",
 	                 "limit", sched_why_name(v->largest), "share", v->share, "what", a->what, "turn", a->turn,
 	                 "more", a->more,
 	                 "knob", k < 0 ? json_null() : json_string(knob_info((enum knob)k)->name),
 	                 "worth", number(v->worth), "no_worth", v->no_worth, "step_ms_then", number(v->step_then),
-	                 "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) : json_null());
+	                 "empty", v->largest == WHY_EMPTY ? json_string(stats_empty_name(v->empty)) : json_null(),
+	                 "bound", sched_bound_name(judge_bound(v)), "bound_what", judge_bound_advice(v),
+	                 "lack_of_cores", "share", v->cores_share, "by", stats_cores_name(v->cores_by),
+	                 "limits", judge_lacks_cores(v), "what", judge_lacks_cores(v) ? judge_cores_advice(v) : "");
 }
+
 static json_t *advice_json(const struct advice *a, int n, const char *(*name)(int))
 {
 	json_t *j = json_object();

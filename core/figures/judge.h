@@ -28,6 +28,8 @@ struct verdict {
 	int largest;                      /* enum sched_why; WHY_EMPTY: nothing limited the daemon */
 	int empty;                        /* enum stats_empty: the largest part of that time */
 	double share, bound_share[N_BOUND];
+	double cores_share;               /* of the time under way, that without a core */
+	int cores_by;                     /* enum stats_cores: who had most of it */
 	struct step_fit fit;
 	double rows_now, rows_then;       /* per step, which `worth` compares; NAN: nothing */
 	struct chunks chunks;
@@ -49,7 +51,12 @@ bool judge_before_the_ring(const struct verdict *v);
 const struct advice *judge_advice(const struct verdict *v);
 const char *judge_limit(const struct verdict *v);      /* its name: "seqs", or "tokenizing" */
 int judge_bound(const struct verdict *v);               /* enum sched_bound that bound most of the time */
-const char *judge_bound_advice(int bound);
+const char *judge_bound_advice(const struct verdict *v);
+
+/* Did the daemon lack cores for a fifth of the time under way?  Then that is what bound it, whatever was larger:
+ * what the device would need is seen only when it has its cores. */
+bool judge_lacks_cores(const struct verdict *v);
+const char *judge_cores_advice(const struct verdict *v);
 int judge_late_rank(const struct stats_page *p);        /* the one that was behind the first for longest */
 
 /* Begin of the last `seconds` before `now`: a minute's mark, or the start. */

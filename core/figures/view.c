@@ -228,6 +228,8 @@ json_t *view_json(const struct view *v, int clients_most)
 	              "empty_s", empty,
 	              "client", json_clients(v, clients_most), "memory", json_memory(p), "knobs", json_knobs(p)));
 	json_object_set_new(j, "queue_s", three(v->queue));
+	json_object_set_new(j, "cores_known", json_boolean(p->cores_known));
+	json_object_set_new(j, "cores_s", figures_json(f->cores_s, N_CORES, stats_cores_name));
 	figures_guesses_json(j, &f->n);
 	json_object_set_new(j, "ranks", json_ranks(p));
 	json_object_set_new(j, "device_restarts", json_integer((json_int_t)p->count.device_restarts));

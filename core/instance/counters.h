@@ -25,6 +25,10 @@ enum stats_end { ENDED_STOP, ENDED_LENGTH, ENDED_ABORT, ENDED_ERROR, N_ENDED };
 enum stats_empty { EMPTY_TOKENIZING, EMPTY_NETWORK, EMPTY_SILENT, EMPTY_SERVED, EMPTY_NOBODY, N_EMPTY,
                    EMPTY_SEEN = EMPTY_SILENT };
 
+/* Who had the cores for which the daemon's threads waited: other programs of this machine; nobody, because its
+ * cgroup's quota was used up; or other machines of the hypervisor.  The sum is bound_ns[BOUND_CORES]. */
+enum stats_cores { CORES_OTHERS, CORES_QUOTA, CORES_MACHINE, N_CORES };
+
 /* In the order in which /metrics prints those with a metric.  .past and .lost: each is work lost, and
  * tools say so. */
 #define COUNTERS(X) \
@@ -104,6 +108,7 @@ struct counters {
 	/* time since READY on both axes, by enum sched_why and sched_bound; why_ns[WHY_EMPTY], split */
 	uint64_t why_ns[COUNTERS_AXIS], bound_ns[COUNTERS_AXIS];
 	uint64_t empty_ns[N_EMPTY];
+	uint64_t cores_ns[N_CORES];
 };
 
 struct counter {

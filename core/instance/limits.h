@@ -8,7 +8,7 @@
 enum sched_why   { WHY_EMPTY, WHY_SEQS, WHY_TOKENS, WHY_KV, WHY_RING_OUT, WHY_ORDER,
                    WHY_STEP_TIME, WHY_PCIE, WHY_GUIDE, N_WHY };
 enum sched_bound { BOUND_IDLE, BOUND_HOST, BOUND_COMPUTE, BOUND_MEMORY, BOUND_PCIE,
-                   BOUND_RANKS, N_BOUND };
+                   BOUND_RANKS, BOUND_CORES, N_BOUND };
 
 static inline const char *sched_why_name(int why)
 {
@@ -20,7 +20,8 @@ static inline const char *sched_why_name(int why)
 
 static inline const char *sched_bound_name(int bound)
 {
-	static const char *const name[N_BOUND] = { "idle", "host", "compute", "bandwidth", "pcie", "ranks" };
+	static const char *const name[N_BOUND] = { "idle", "host", "compute", "bandwidth", "pcie", "ranks",
+	                                           "cores" };
 
 	return bound >= 0 && bound < N_BOUND ? name[bound] : "?";
 }

@@ -57,6 +57,13 @@ const char *stats_empty_name(int empty)
 	return empty >= 0 && empty < N_EMPTY ? name[empty] : "?";
 }
 
+const char *stats_cores_name(int by)
+{
+	static const char *const name[N_CORES] = { "others", "quota", "hypervisor" };
+
+	return by >= 0 && by < N_CORES ? name[by] : "?";
+}
+
 /* Count the same value n times. */
 void stats_observe_many(struct stats_page *p, enum stats_hist h, double value, uint64_t n)
 {

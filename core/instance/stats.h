@@ -22,7 +22,7 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 17u
+#define STATS_VERSION 18u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -120,6 +120,7 @@ struct stats_page {
 	double   prompt_token_ns;     /* time that a prompt token adds to a batch, smoothed; 0 = not known */
 	uint64_t states_used;         /* by running sequences */
 	uint32_t blocks_peak;         /* since the last minute's mark */
+	uint32_t cores_known;         /* 1: this kernel counts how long a thread waits for a core; 0: it does not */
 	struct stats_group { uint32_t used; int32_t window; } group[STATS_GROUPS]; /* blocks_used by group of layers;
 	                                 most tokens that these look back, 0 = all */
 
@@ -147,6 +148,7 @@ struct stats_page {
 const double *stats_bounds(enum stats_hist h, int *n);
 const char *stats_name(enum stats_hist h);   /* vLLM's name, without the prefix "vllm:" */
 const char *stats_empty_name(int empty);      /* "tokenizing" */
+const char *stats_cores_name(int by);         /* "others" */
 
 /* Writer. */
 int  stats_create(struct stats_page **out, const char *run_dir, char *err, size_t errlen);

@@ -203,6 +203,11 @@ struct draft_time {
 struct sched {
 	struct sched_config cfg;
 	struct sched_knobs knobs;
+	struct {                 /* see sched_lack_cores() */
+		double share[N_CORES];
+		bool all;
+		uint64_t left_out_ns; /* of batches that are done, and not yet counted */
+	} cores;
 	struct kv *kv;
 	const struct sr_backend_ops *ops;
 	struct sr_backend *b;

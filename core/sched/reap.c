@@ -233,6 +233,7 @@ int reap_batch(struct sched *s, uint32_t *host_ns)
 		*host_ns = ns32(s->prev_end, b->begin_ns);
 	s->prev_end = b->end_ns;
 	s->bound = bound_of(b);
+	s->cores.left_out_ns += b->cores_ns;
 	s->cfg.counters->int8_ops += b->int8_ops;
 	s->cfg.counters->float_ops += b->float_ops;
 	s->cfg.counters->bytes_moved += b->bytes;

@@ -284,6 +284,11 @@ uint64_t sched_takes(const struct sched *s);
 /* Give up the device, whatever it reports: every request gets its end.  Returns -EIO, and so does
  * every later step. */
 int  sched_lose(struct sched *s);
+
+/* The share of the time under way for which the daemon's threads lacked a core, by enum stats_cores, as it was
+ * measured last; it holds until the next call.  all: the device computes on these cores, so each lack delays it.
+ * Else only the host's time is divided. */
+void sched_lack_cores(struct sched *s, const double share[N_CORES], bool all);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 void sched_check(const struct sched *s); /* every slot, block, chunk and record has one owner */
 

@@ -3,11 +3,32 @@
 
 #include "core/sched/impl.h"
 
+/* Of dt, the part without a core, which is counted by who had it.  Threads that the device left out are the
+ * first part; the shares are of the rest. */
+static uint64_t lack_cores(struct sched *s, uint64_t dt)
+{
+	uint64_t sum = s->cores.left_out_ns < dt ? s->cores.left_out_ns : dt, rest = dt - sum;
+	int most = CORES_OTHERS;
+
+	for (int i = 0; i < N_CORES; i++)
+		most = s->cores.share[i] > s->cores.share[most] ? i : most;
+	s->cores.left_out_ns -= sum;
+	s->cfg.counters->cores_ns[most] += sum;
+	for (int i = 0; i < N_CORES; i++) {
+		uint64_t ns = (uint64_t)(s->cores.share[i] * (double)rest);
+
+		ns = ns < dt - sum ? ns : dt - sum;
+		s->cfg.counters->cores_ns[i] += ns;
+		sum += ns;
+	}
+	return sum;
+}
+
 /* Add the time since the last step to both axes. */
 static void account_time(struct sched *s, uint64_t now, bool flying, uint32_t host_ns)
 {
 	uint64_t dt = s->last_step && now > s->last_step ? now - s->last_step : 0;
-	uint64_t host = host_ns < dt ? host_ns : dt;
+	uint64_t host = host_ns < dt ? host_ns : dt, lack, from_host;
 
 	s->last_step = now;
 	s->cfg.counters->why_ns[s->why] += dt;
@@ -15,8 +36,22 @@ static void account_time(struct sched *s, uint64_t now, bool flying, uint32_t ho
 		s->cfg.counters->bound_ns[BOUND_IDLE] += dt;
 		return;
 	}
-	s->cfg.counters->bound_ns[BOUND_HOST] += host;
-	s->cfg.counters->bound_ns[s->bound] += dt - host;
+	lack = lack_cores(s, s->cores.all ? dt : host);
+	from_host = lack < host ? lack : host;
+	s->cfg.counters->bound_ns[BOUND_CORES] += lack;
+	s->cfg.counters->bound_ns[BOUND_HOST] += host - from_host;
+	s->cfg.counters->bound_ns[s->bound] += dt - host - (lack - from_host);
+}
+
+void sched_lack_cores(struct sched *s, const double share[N_CORES], bool all)
+{
+	double sum = 0;
+
+	for (int i = 0; i < N_CORES; i++)
+		sum += share[i];
+	for (int i = 0; i < N_CORES; i++)
+		s->cores.share[i] = sum > 1 ? share[i] / sum : share[i];
+	s->cores.all = all;
 }
 
 static int expire(struct sched *s, uint64_t now)

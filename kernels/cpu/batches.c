@@ -233,6 +233,7 @@ static uint32_t least_ns(double amount, double per_ns)
 void batches_run(struct sr_backend *b)
 {
 	struct row_cursor c = { 0, 0 };
+	double left_out = 0;              /* ns of threads */
 
 	assert(batch_fits(&b->batch, &b->lim));
 	b->batch.begin_ns = sr_now();
@@ -243,9 +244,12 @@ void batches_run(struct sr_backend *b)
 	b->cost = (struct cost){ 0 };
 	b->ranks_ns = 0;
 	while (next_slice(b, &c)) {
+		uint64_t begin = sr_now();
+
 		roof_add(b, b->slice, &b->cost);
 		b->n_active = team_fit(b->team);
 		team_run_some(b->team, b->n_active, compute_slice, b);
+		left_out += (double)(sr_now() - begin) * (b->n_threads - b->n_active);
 	}
 	settle_guesses(b);
 	b->batch.int8_ops = (uint64_t)(2 * b->cost.int8_macs);
@@ -255,6 +259,7 @@ void batches_run(struct sr_backend *b)
 	b->batch.compute_ns = least_ns(b->cost.int8_macs + b->cost.float_macs, b->roof.macs_per_ns);
 	b->batch.memory_ns = least_ns(b->cost.bytes, b->roof.bytes_per_ns);
 	b->batch.ranks_ns = least_ns((double)b->ranks_ns, 1);
+	b->batch.cores_ns = least_ns(left_out / b->n_threads, 1);
 	b->batch.copy_ns = least_ns(2.0 * (double)b->batch.copied, b->roof.bytes_per_ns);
 	finish(b);
 }

@@ -18,7 +18,7 @@ struct rank_batch {
 	_Alignas(64) int32_t n_copies, n_cmds, n_words, n_rows, n_results, n_ids, n_tokens;
 	_Atomic uint32_t finished;   /* ranks that are done with it */
 	uint64_t begin_ns, end_ns, int8_ops, float_ops, bytes, copied; /* rank 0's */
-	uint32_t compute_ns, memory_ns, copy_ns, ranks_ns;
+	uint32_t compute_ns, memory_ns, copy_ns, ranks_ns, cores_ns;
 };
 
 /* What a device measured of a batch: from rank 0's struct sr_batch into the page, and out of it into core's. */
@@ -29,6 +29,7 @@ struct rank_batch {
 	(to)->memory_ns = (from)->memory_ns; \
 	(to)->copy_ns = (from)->copy_ns; \
 	(to)->ranks_ns = (from)->ranks_ns; \
+	(to)->cores_ns = (from)->cores_ns; \
 	(to)->int8_ops = (from)->int8_ops; \
 	(to)->float_ops = (from)->float_ops; \
 	(to)->bytes = (from)->bytes; \

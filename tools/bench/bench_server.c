@@ -172,6 +172,12 @@ static const struct { const char *limit, *knob, *say; } held[N_WHY] = {
 	[WHY_PCIE]      = { "hardware", "copies from the host's memory", "a larger KV cache on the device" },
 };
 
+static const char *const lacked[N_CORES] = {
+	[CORES_OTHERS] = "other programs held them (this client is one, if it runs here)",
+	[CORES_QUOTA] = "its cgroup's CPU quota was used up",
+	[CORES_MACHINE] = "the hypervisor ran other machines on them",
+};
+
 /* Write " (of empty: tokenizing 86 %, silent 13 %)" and advice on the first two; "" if there was none. */
 static void of_empty(char *out, size_t n, const struct figures *f)
 {
@@ -193,7 +199,7 @@ static const char *judge_cache(const struct reach *r, char *say, size_t n)
 	const struct figures *f = &r->f;
 	bool memory = r->memory >= NEAR, arithmetic = r->arithmetic >= NEAR;
 	double share, busy = f->seconds > 0 ? r->busy / f->seconds : 0;
-	int why = WHY_SEQS;
+	int why = WHY_SEQS, by = CORES_OTHERS;
 	char of[200], empty[220];
 
 	amounts(of, sizeof(of), r);
@@ -206,6 +212,13 @@ static const char *judge_cache(const struct reach *r, char *say, size_t n)
 	if (arithmetic || r->pcie >= NEAR || (memory && share < HELD)) {
 		snprintf(say, n, "The limit was the hardware: while it computed, it reached %s", of);
 		return "hardware";
+	}
+	if (r->busy > 0 && f->bound_s[BOUND_CORES] >= HELD * r->busy) {
+		for (int i = 0; i < N_CORES; i++)
+			by = f->cores_s[i] > f->cores_s[by] ? i : by;
+		snprintf(say, n, "The limit was the cores: for %.0f %% of the time under way slipringd was ready to "
+		         "compute and had none, at %s: %s", f->bound_s[BOUND_CORES] / r->busy * 100, of, lacked[by]);
+		return "cores";
 	}
 	if (share >= HELD) {
 		snprintf(say, n, "The limit was %s, in %.0f %% of the time, at %s: %s", held[why].knob,
@@ -353,6 +366,8 @@ json_t *bench_server_result(const struct bench_server *s, const struct bench_run
 	json_object_set_new(j, "why_seconds", figures_json(r.f.why_s, N_WHY, sched_why_name));
 	json_object_set_new(j, "empty_seconds", figures_json(r.f.empty_s, N_EMPTY, stats_empty_name));
 	json_object_set_new(j, "bound_seconds", figures_json(r.f.bound_s, N_BOUND, sched_bound_name));
+	json_object_set_new(j, "cores_seconds", figures_json(r.f.cores_s, N_CORES, stats_cores_name));
+	json_object_set_new(j, "cores_known", json_boolean(s->page->cores_known));
 	json_object_set_new(j, "memory_bytes_per_s", json_real(r.bytes_s));
 	json_object_set_new(j, "ops_per_s", json_real(r.ops_s));
 	json_object_set_new(j, "pcie_bytes_per_s", json_real(r.copied_s));

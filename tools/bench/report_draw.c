@@ -202,7 +202,7 @@ void report_draw_time(const struct report *p)
 /* ---- limits ------------------------------------------------------------------------------------ */
 
 static const int why_colour[N_WHY] = { -1, 0, 1, 2, 3, 4, 5, 6 };
-static const int bound_colour[N_BOUND] = { -1, 4, 1, 0, 6 };
+static const int bound_colour[N_BOUND] = { -1, 4, 1, 0, 6, 2, 3 };
 static const int empty_colour[N_EMPTY] = { 3, 4, 5, 0, -1 };
 
 struct axis {

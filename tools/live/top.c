@@ -97,7 +97,7 @@ static void add_text(char *s, size_t n, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void say_axes(struct sheet *s, const struct figures *f)
+static void say_axes(struct sheet *s, const struct figures *f, bool cores_known)
 {
 	char a[BAR + 1], b[BAR + 1], left[64], right[64], empty[SHEET_WIDTH] = "";
 	int bar = s->width && s->width < 2 * (BAR + 19) ? s->width / 2 - 19 : BAR, wide;
@@ -114,6 +114,8 @@ static void say_axes(struct sheet *s, const struct figures *f)
 		figures_bar(b, bar, bound);
 		snprintf(left, sizeof(left), "%-9s %s %5.1f %%", sched_why_name(i), a, why * 100);
 		snprintf(right, sizeof(right), "%-9s %s %5.1f %%", sched_bound_name(i), b, bound * 100);
+		if (i == BOUND_CORES && !cores_known)
+			snprintf(right, sizeof(right), "%-9s not known", sched_bound_name(i));
 		sheet_add(s, false, "%-*s%s", i < N_BOUND ? wide : 0, left, i < N_BOUND ? right : "");
 	}
 	for (int i = 0; i < N_EMPTY; i++)     /* all parts, because lines that come and go are hard to read */
@@ -257,7 +259,7 @@ static void say_page(struct sheet *s, const struct top_view *top)
 	say_ranks(s, v);
 	engines_say(s, top->in.name);
 	sheet_add(s, false, "%s", "");
-	say_axes(s, f);
+	say_axes(s, f, p->cores_known);
 	sheet_add(s, false, "%s", "");
 	say_clients(s, v);
 }

@@ -41,7 +41,8 @@ static int why_usage(FILE *to)
 	        "                   ring_out   a slow reader      pcie    blocks being copied from the host\n"
 	        "                   step_time  step-target-ms\n"
 	        "what bound it:     idle, host (the device waited for the daemon), compute, bandwidth, pcie,\n"
-	        "                   ranks (they waited for each other)\n");
+	        "                   ranks (they waited for each other),\n"
+	        "                   cores (the daemon was ready, and others had its cores)\n");
 	return to == stdout ? 0 : 2;
 }
 
@@ -141,6 +142,15 @@ static void print_late(const struct stats_page *p, double share)
 	       (double)p->rank[late].late_ns / 1e9, (unsigned long long)p->rank[late].batches);
 }
 
+/* Others may have had the cores: then whatever else is said below is not what to begin with. */
+static void print_cores(const struct stats_page *p, const struct figures *f, const struct verdict *v)
+{
+	if (!p->cores_known && f->n.steps)
+		printf("\nWhether others held its cores is not known: this kernel does not count it (schedstat).\n");
+	else if (judge_lacks_cores(v))
+		printf("\ncores, %.0f %% of the time under way: %s.\n", v->cores_share * 100, judge_cores_advice(v));
+}
+
 static void print_guesses(const struct counters *n)
 {
 	if (!n->draft_tokens)
@@ -186,6 +196,7 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 		print_axis("of empty", f->empty_s, f->why_all, N_EMPTY, stats_empty_name);
 	print_axis("what bound the time", f->bound_s, f->bound_all, N_BOUND, sched_bound_name);
 	printf("  on average %.1f running and %.1f waiting\n", f->running, f->waiting);
+	print_cores(p, f, v);
 	printf("\n%s, %.0f %% of the time: %s.\n", judge_limit(v), v->share * 100, a->what);
 	printf("  turn:   %s%s%s\n", a->turn, *a->more ? ";\n          " : "", a->more);
 	print_knob(p, a->knob);
@@ -204,9 +215,9 @@ static void print_words(const struct instance *in, const struct figures *f, cons
 		printf("  %llu prompt tokens were cached, but not by layers with a window or a state, which keep the "
 		       "ends of prompts and answers.\n", (unsigned long long)f->n.window_misses);
 	print_states(p, &f->n);
-	if (f->bound_all > 0)
+	if (f->bound_all > 0 && most != BOUND_CORES)
 		printf("%s, %.0f %% of the time: %s.\n", sched_bound_name(most), v->bound_share[most] * 100,
-		       judge_bound_advice(most));
+		       judge_bound_advice(v));
 	if (p->n_ranks > 1 && v->bound_share[BOUND_RANKS] >= 0.01)
 		print_late(p, v->bound_share[BOUND_RANKS]);
 }
@@ -229,6 +240,8 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 	json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:f, s:f}", "why_s", why, "bound_s", bound,
 	              "empty_s", empty, "running", f->running, "waiting", f->waiting));
 	json_object_update_new(j, judge_json(v));
+	json_object_set_new(j, "cores_known", json_boolean(in->page->cores_known));
+	json_object_set_new(j, "cores_s", figures_json(f->cores_s, N_CORES, stats_cores_name));
 	json_object_set_new(j, "prefix_waits", json_integer((json_int_t)f->n.prefix_waits));
 	json_object_set_new(j, "late_rank",
 	                    in->page->n_ranks > 1 ? json_integer(judge_late_rank(in->page)) : json_null());

@@ -150,6 +150,36 @@ static void look_at_ranks(struct doctor *d, const struct stats_page *p)
 	}
 }
 
+/* Did others hold its cores in the last five minutes? */
+static void look_at_cores(struct doctor *d, const struct stats_page *p)
+{
+	struct stats_mark from, now;
+	struct figures figures;
+	struct verdict v;
+	struct finding *f;
+	char age[32];
+
+	figures_now(p, instance_alive(&d->in), &now);
+	judge_since(p, &now, 300, &from);
+	figures_between(&from, &now, &figures);
+	judge_interval(&v, p, &figures, from.at_ns);
+	if (!p->ready_ns || figures.bound_all - figures.bound_s[BOUND_IDLE] < 1)
+		return;                      /* it computed for less than a second */
+	f = row(d, "its cores", FINDING_FINE, "", "");
+	figures_age(age, sizeof(age), figures.seconds);
+	if (!p->cores_known)
+		snprintf(f->have, sizeof(f->have), "whether others hold them is not known: this kernel does not "
+		         "count it (schedstat)");
+	else
+		snprintf(f->have, sizeof(f->have), "ready without one for %.0f %% of its time under way, in the last "
+		         "%.20s", v.cores_share * 100, age);
+	if (judge_lacks_cores(&v)) {
+		f->level = FINDING_HINT;
+		snprintf(f->need, sizeof(f->need), "less than 20 %%");
+		snprintf(f->how, sizeof(f->how), "%s", judge_cores_advice(&v));
+	}
+}
+
 static void look_at_daemon(struct doctor *d)
 {
 	const struct stats_page *p = d->in.page;
@@ -175,6 +205,7 @@ static void look_at_daemon(struct doctor *d)
 		snprintf(f->have, sizeof(f->have), "no turn for %.0f s", (double)(now - alive) / 1e9);
 	}
 	look_at_ranks(d, p);
+	look_at_cores(d, p);
 	if (*p->kernels_off) {
 		f = row(d, "its GPU's kernels", FINDING_HINT, "all of them", "they differed from plain ones on this "
 		        "GPU and driver, or SLIPRING_CUDA_WITHOUT names them: answers are right, and slower; the "

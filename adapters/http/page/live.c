@@ -66,9 +66,7 @@ static json_t *verdict(const struct view *v)
 	figures_between(&from, &v->now->mark, &f);
 	judge_interval(&found, p, &f, from.at_ns);
 	j = judge_json(&found);
-	json_object_update_new(j, json_pack("{s:s, s:f, s:s, s:s}", "name", judge_limit(&found), "seconds",
-	                                    f.seconds, "bound", sched_bound_name(judge_bound(&found)),
-	                                    "bound_what", judge_bound_advice(judge_bound(&found))));
+	json_object_update_new(j, json_pack("{s:s, s:f}", "name", judge_limit(&found), "seconds", f.seconds));
 	return j;
 }
 

@@ -8,7 +8,8 @@ const live = (() => {
 		part("why", "order", "first in queue", "c4", 1), part("why", "step_time", "step target", "c5"),
 		part("why", "ring_out", "slow reader", "c6", 2), part("why", "pcie", "host copies", "c7", 1), part("why", "guide", "guides", "c8", 2)];
 	const bound = [part("bound", "idle", "idle", "none"), part("bound", "host", "the daemon itself", "c4", 1),
-		part("bound", "compute", "arithmetic", "c1"), part("bound", "bandwidth", "memory bandwidth", "c5", 2), part("bound", "pcie", "host copies", "c7", 1)];
+		part("bound", "compute", "arithmetic", "c1"), part("bound", "bandwidth", "memory bandwidth", "c5", 2), part("bound", "pcie", "host copies", "c7", 1),
+		part("bound", "ranks", "waiting ranks", "c8"), part("bound", "cores", "no core", "c3", 1)];
 	let shown = "10 min", turns = [], advice = null, hello = {}, last = null, stopped = null, away = 0;
 	const watchers = [];
 	const box = {};

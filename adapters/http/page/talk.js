@@ -244,7 +244,7 @@ const talk = (() => {
 		if (r.n) row("answer", number(r.usage?.completion_tokens ?? r.n) + " tokens" + (r.finish ? ", ended by " + r.finish : ""));
 		if (b) {
 			row("ran beside", b.others < 0.05 ? "nobody" : few(b.others) + " others on average");
-			row("limited by", (b.bound ? { host: "the daemon itself", compute: "arithmetic", bandwidth: "memory bandwidth", pcie: "host copies" }[b.bound] : "nothing that was seen") +
+			row("limited by", (b.bound ? { host: "the daemon itself", compute: "arithmetic", bandwidth: "memory bandwidth", pcie: "host copies", ranks: "waiting ranks", cores: "others on its cores" }[b.bound] : "nothing that was seen") +
 				(b.why ? "; more rows by " + b.why : ""));
 		}
 		only(box.truth, rows);

@@ -126,6 +126,48 @@ static void test_silence(void **state)
 	assert_int_equal(v.largest, WHY_EMPTY);
 }
 
+/* What is said of a minute whose time was bound like this: nothing that one could buy, if others had the cores. */
+static void test_cores(void **state)
+{
+	static const struct {
+		double idle, compute, cores;                 /* of 60 s */
+		int by, bound;
+		bool limits;
+		const char *says, *not;
+	} cases[] = {
+		{ 0, 60, 0, CORES_OTHERS, BOUND_COMPUTE, false, "more devices", "held the cores" },
+		{ 0, 49, 11, CORES_OTHERS, BOUND_COMPUTE, false, "more devices", "held the cores" },
+		{ 0, 47, 13, CORES_OTHERS, BOUND_CORES, true, "other programs held the cores", "more devices" },
+		{ 0, 10, 50, CORES_OTHERS, BOUND_CORES, true, "a faster device would not help", "more devices" },
+		{ 0, 10, 50, CORES_QUOTA, BOUND_CORES, true, "CPU quota was used up: raise it", "other programs" },
+		{ 0, 10, 50, CORES_MACHINE, BOUND_CORES, true, "the hypervisor", "other programs" },
+		{ 50, 5, 5, CORES_OTHERS, BOUND_IDLE, true, "nothing to compute", "more devices" },
+	};
+
+	(void)state;
+	memset(&page, 0, sizeof(page));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct figures f = minute(WHY_EMPTY, 4, 0, 4);
+		struct verdict v;
+		json_t *j;
+
+		f.bound_s[BOUND_MEMORY] = 0;
+		f.bound_s[BOUND_IDLE] = cases[i].idle;
+		f.bound_s[BOUND_COMPUTE] = cases[i].compute;
+		f.bound_s[BOUND_CORES] = f.cores_s[cases[i].by] = cases[i].cores;
+		v = judged(&f);
+		assert_near(v.cores_share, cases[i].cores / (60 - cases[i].idle));
+		assert_int_equal(judge_lacks_cores(&v), cases[i].limits);
+		assert_int_equal(judge_bound(&v), cases[i].bound);
+		assert_non_null(strstr(judge_bound_advice(&v), cases[i].says));
+		assert_null(strstr(judge_bound_advice(&v), cases[i].not));
+		j = judge_json(&v);
+		assert_non_null(j);
+		assert_string_equal(json_string_value(json_object_get(j, "bound_what")), judge_bound_advice(&v));
+		json_decref(j);
+	}
+}
+
 /* Time spent before the ring, if that was most of the time. */
 static void test_before_the_ring(void **state)
 {
@@ -170,7 +212,7 @@ static void test_before_the_ring(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_before_the_ring),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cores), cmocka_unit_test(test_rows), cmocka_unit_test(test_tokens), cmocka_unit_test(test_before_the_ring),
 	                                    cmocka_unit_test(test_silence) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,10 @@ static void prefixes_from_the_host(void)
 static void slow_device(void) { sr_null_pace(100, 0); }   /* 100 steps of ours */
 
 static struct { uint32_t compute, memory, copy, ranks; } roofs;
+static struct { double quota; uint32_t left_out_ns; } lack; /* share of the time; of a batch's 100 us */
+
+static void no_quota(void) { slow_device(); lack.quota = 0.95; }
+static void left_out(void) { slow_device(); lack.left_out_ns = 95000; }
 
 static int poll_with_roofs(struct sr_backend *b, int32_t i)
 {
@@ -129,6 +133,7 @@ static int poll_with_roofs(struct sr_backend *b, int32_t i)
 	t->memory_ns = roofs.memory;
 	t->copy_ns = roofs.copy;
 	t->ranks_ns = roofs.ranks;
+	t->cores_ns = lack.left_out_ns;
 	t->int8_ops = 1, t->float_ops = 2, t->bytes = 3, t->copied = 4;
 	return r;
 }
@@ -156,6 +161,8 @@ static const struct load {
 	{ "bandwidth",              -1, BOUND_MEMORY, slow_device, many_answers, 200, 50, 90, 0, 0 },
 	{ "copies",                 -1, BOUND_PCIE, slow_device, many_answers, 200, 50, 50, 90, 0 },
 	{ "ranks",                  -1, BOUND_RANKS, slow_device, many_answers, 200, 50, 50, 80, 90 },
+	{ "others on its cores",    -1, BOUND_CORES, no_quota, many_answers, 200, 90, 50, 0, 0 },
+	{ "threads left out",       -1, BOUND_CORES, left_out, many_answers, 200, 90, 50, 0, 0 },
 };
 
 static void check_share(const struct load *l, const char *axis, const uint64_t *ns, const uint64_t *before,
@@ -185,9 +192,11 @@ static void test_loads(void **state)
 		uint64_t from;
 
 		set_up();
+		lack.quota = 0, lack.left_out_ns = 0;
 		l->shape();
 		assert_int_equal(try_open(), 0);
 		roofs.compute = l->compute, roofs.memory = l->memory, roofs.copy = l->copy, roofs.ranks = l->ranks;
+		sched_lack_cores(w.s, (double[N_CORES]){ [CORES_QUOTA] = lack.quota }, true);
 		if (l->compute | l->memory | l->copy)
 			w.ops.poll = poll_with_roofs;
 		for (int i = 0; i < l->warm; i++) {
@@ -205,6 +214,8 @@ static void test_loads(void **state)
 		check_share(l, "the bound", w.n.bound_ns, before.bound_ns, N_BOUND, l->bound,
 		            sched_bound_name,
 		            w.now - from);
+		assert_int_equal(w.n.cores_ns[CORES_OTHERS] + w.n.cores_ns[CORES_QUOTA], w.n.bound_ns[BOUND_CORES]);
+		assert_true(lack.quota > 0 ? !w.n.cores_ns[CORES_OTHERS] : !w.n.cores_ns[CORES_QUOTA]);
 		if (w.ops.poll == poll_with_roofs) { /* the device's counts are added up, batch by batch */
 			assert_true(w.n.int8_ops - before.int8_ops >= STEPS / 200);
 			assert_true(w.n.float_ops == 2 * w.n.int8_ops && w.n.bytes_moved == 3 * w.n.int8_ops);
