@@ -331,7 +331,7 @@ def hostile():
 def refused():
     with Programs() as p:
         for config, say in (("[]", "must be a JSON object"), ('{"endpont":1}', '"endpont" is no member')):
-            r = subprocess.run([os.path.join(BUILD, "slipring"), "serve", "--device", "null", "--kv-events-config", config],
+            r = subprocess.run([os.path.join(BUILD, "slipring"), "serve", "--port", "0", "--device", "null", "--kv-events-config", config],
                                env=p.env, capture_output=True, text=True, timeout=30)
             check(r.returncode == 2 and say in r.stderr, f"{config}: {r.returncode} {r.stderr}")
         p.daemon("--device", "null", "--max-model-len", 256)

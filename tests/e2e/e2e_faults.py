@@ -100,7 +100,7 @@ def wrong_settings():
     ]
     with Programs() as p:
         for args, word in cases:
-            r = subprocess.run([os.path.join(BUILD, "slipring"), "serve", *args], env=p.env, timeout=60,
+            r = subprocess.run([os.path.join(BUILD, "slipring"), "serve", "--port", "0", *args], env=p.env, timeout=60,
                                stdin=subprocess.DEVNULL, capture_output=True, text=True)
             check(r.returncode not in (0, -6, -11) and word in r.stderr,
                   f"serve {' '.join(args)}: exit {r.returncode}, must name {word}: {r.stderr[-500:]}")
