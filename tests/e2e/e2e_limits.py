@@ -71,6 +71,7 @@ def tokens(p):
     use = json.loads(text).get("usage", {"prompt_tokens": 0, "completion_tokens": 0})
     check(s == 200 and use["completion_tokens"] == (500 - use["prompt_tokens"]) // 2 * 2,
           f"without max_tokens, a minute's worth in all: {use}")
+    check(value(p, 'slipring_key_generation_tokens_total{key="open"}') == use["completion_tokens"], "both answers are charged")
 
 
 def parallel(p):
@@ -83,13 +84,17 @@ def parallel(p):
     check(got.count(200) >= 2 and got.count(429) >= 4 and set(got) == {200, 429}, f"{got}")
     refused_text = [ask(p, "kp", 1, 1)[0] for _ in range(3)]
     check(refused_text == [200] * 3, f"one after the other: {refused_text}")
+    used = value(p, 'slipring_key_generation_tokens_total{key="pool"}')
     for _ in range(4):
         c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=10)
         c.request("POST", "/v1/completions", json.dumps({"prompt": [1], "max_tokens": 1500, "ignore_eos": True, "stream": True}),
                   {"Content-Type": "application/json", "Authorization": "Bearer kp"})
-        check(c.getresponse().status == 200, "a stream")
+        r = c.getresponse()
+        check(r.status == 200 and [r.readline()[:5] for _ in range(3)] == [b"data:", b"\n", b"data:"], "a stream")
+        r.close()
         c.close()
         check(wait_for(lambda: value(p, 'slipring_key_running{key="pool"}') == 0, 5), "its place is free again")
+    check(value(p, 'slipring_key_generation_tokens_total{key="pool"}') >= used + 8, "who leaves is charged for what was made")
 
 
 def value(p, series):
