@@ -24,7 +24,7 @@
 
 #include "wire.h"
 
-#define HANDSHAKE_NS 1000000000ull
+#define HANDSHAKE_MS 5000         /* of sr_open(), unless the options set it */
 #define SPIN_US      50           /* of sr_wait(), unless the options set it */
 #define CLOCK_EVERY 16                        /* empty polls between two readings of the clock */
 #define SILENCE_NS  20000000ull               /* a silence this long: ask the kernel if the daemon lives */
@@ -79,10 +79,10 @@ static int versioned(void *to, size_t have, const void *from, uint32_t size)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-static int dial(const char *path)
+static int dial(const char *path, uint32_t ms)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	struct timeval second = { .tv_sec = 1 };
+	struct timeval limit = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 	int fd, e;
 
 	if (!path || strlen(path) >= sizeof(a.sun_path))
@@ -91,7 +91,7 @@ static int dial(const char *path)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second)); /* connect() obeys it, too */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect() obeys it, too */
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
 		e = errno == EAGAIN ? -ETIMEDOUT : -errno;
 		close(fd);
@@ -100,7 +100,7 @@ static int dial(const char *path)
 	return fd;
 }
 
-/* recvmsg() within what is left of the handshake's second. */
+/* recvmsg() within what is left of the handshake's time. */
 static ssize_t receive_until(int fd, struct msghdr *msg, uint64_t until)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -257,10 +257,10 @@ int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_optio
 		return -EINVAL;
 	h.want = (struct sr_shape){ o.live, o.tokens, o.arena, o.guides, o.vectors };
 	memcpy(h.name, o.name, sizeof(h.name));
-	fd = dial(socket_path);
+	until = sr_now() + (o.timeout_ms ? o.timeout_ms : HANDSHAKE_MS) * 1000000ull;
+	fd = dial(socket_path, o.timeout_ms ? o.timeout_ms : HANDSHAKE_MS);
 	if (fd < 0)
 		return fd;
-	until = sr_now() + HANDSHAKE_NS;
 	/* A refusal may come before the daemon reads our hello: try to receive even if sending fails. */
 	e = send(fd, &h, sizeof(h), MSG_NOSIGNAL) == sizeof(h) ? 0 : -errno;
 	if (e == 0 || e == -EPIPE)

@@ -56,6 +56,7 @@ struct sr_options {
 	char     name[32];       /* NUL-terminated, for logs and slipring top */
 	uint32_t guides;         /* guided answers at once; 0 = none */
 	uint32_t vectors;        /* pooled requests at once; 0 = none */
+	uint32_t timeout_ms;     /* the whole of sr_open(); 0 = 5000 */
 };
 
 /* What the daemon serves and what it granted.  Fixed for the life of a connection. */
@@ -210,7 +211,9 @@ struct sr_token {
 
 /* Connect: receive the shared memory over the socket and map it.  o may be NULL.
  * -ENOENT or -ECONNREFUSED no daemon, -EACCES not permitted, -EPROTO another
- * version, -EUSERS no free connection, -ETIMEDOUT no answer within a second. */
+ * version, -EUSERS no free connection, -ETIMEDOUT no answer within timeout_ms, -ECONNRESET the
+ * daemon went, or gave up because we took longer than a second for a step.  After the last two, try again:
+ * either side may have had no core. */
 int sr_open(struct sr_conn **out, const char *socket_path, const struct sr_options *o);
 
 const struct sr_model_info *sr_model(const struct sr_conn *c);

@@ -15,7 +15,7 @@ i=0
 while [ ! -s "$dir/url" ]; do
 	kill -0 "$pid" 2>/dev/null || { cat "$dir/log" >&2; echo "demo: the server did not start" >&2; exit 1; }
 	i=$((i + 1))
-	[ $i -lt 600 ] || { cat "$dir/log" >&2; echo "demo: not ready within a minute" >&2; exit 1; }
+	[ $i -lt 1800 ] || { cat "$dir/log" >&2; echo "demo: not ready within three minutes" >&2; exit 1; }
 	sleep 0.1
 done
 url=$(cat "$dir/url")
@@ -33,7 +33,7 @@ body = {"messages": [{"role": "user", "content": question}], "max_tokens": 100, 
 r = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
                            {"Content-Type": "application/json"})
 start = time.perf_counter(); first = None; usage = None
-with urllib.request.urlopen(r, timeout=60) as f:
+with urllib.request.urlopen(r, timeout=180) as f:
     for line in f:
         if not line.startswith(b"data: {"):
             continue

@@ -7,10 +7,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/instance/config.h"
 #include "core/instance/refuse.h"
+#include "shmring/clock.h"
+#include "shmring/slipring.h"
+
+#define MS 1000000u
+#define FIRST_MS 1000         /* ms of the first attempt to connect; the user is told after it */
 
 static void say_if_there(const char *name, int *n)
 {
@@ -129,7 +135,8 @@ static bool draining(const char *socket)
 	return yes;
 }
 
-int instance_refused(const char *socket, int rc, char *err, size_t errlen)
+/* Write the sentence for sr_open(socket) == rc < 0, with advice.  Returns rc. */
+static int refused(const char *socket, int rc, char *err, size_t errlen)
 {
 	const char *hint = "";
 
@@ -142,5 +149,32 @@ int instance_refused(const char *socket, int rc, char *err, size_t errlen)
 		       SLIPRING_VERSION ")";
 	else if (rc == -ENOENT || rc == -ECONNREFUSED)
 		hint = "; no daemon listens there (slipring serve starts one)";
+	else if (rc == -ETIMEDOUT || rc == -ECONNRESET)
+		hint = "; a daemon listens there, but it is stopped or hangs, or has no core (slipring doctor)";
 	return refuse(rc, err, errlen, "%s: %s%s", socket, strerror(-rc), hint);
+}
+
+int instance_connect(struct sr_conn **c, const char *socket, const struct sr_options *o, char *err,
+                     size_t errlen)
+{
+	const struct timespec pause = { .tv_nsec = 100 * MS };
+	const uint64_t until = sr_now() + INSTANCE_WAIT_S * 1000ull * MS;
+	struct sr_options mine = *o;
+	bool said = false;
+	uint64_t now;
+	int rc;
+
+	mine.timeout_ms = FIRST_MS;
+	while ((rc = sr_open(c, socket, &mine)) == -ETIMEDOUT || rc == -ECONNRESET) {
+		if (!said)
+			fprintf(stderr, "slipring: %s: the daemon does not answer yet; trying again for %d s\n", socket,
+			        INSTANCE_WAIT_S);
+		said = true;
+		nanosleep(&pause, NULL);
+		now = sr_now();
+		if (now >= until)
+			break;
+		mine.timeout_ms = (uint32_t)((until - now) / MS) + 1; /* a new attempt loses its place in the queue */
+	}
+	return rc < 0 ? refused(socket, rc, err, errlen) : 0;
 }

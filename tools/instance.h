@@ -28,7 +28,12 @@ bool instance_alive(const struct instance *in);
  * is returned only if the owner is root or the caller.  Else NULL and a sentence. */
 const char *instance_config(const struct instance *in, char *why, size_t n);
 
-/* Write the sentence for sr_open(socket) == rc < 0, with advice.  Returns rc. */
-int  instance_refused(const char *socket, int rc, char *err, size_t errlen);
+/* sr_open() that bears a busy machine: a daemon that does not answer is asked again, for INSTANCE_WAIT_S in
+ * all, after a line on stderr.  0, or -errno and a sentence with advice.  o: as for sr_open, but not NULL. */
+#define INSTANCE_WAIT_S 10
+struct sr_conn;
+struct sr_options;
+int  instance_connect(struct sr_conn **c, const char *socket, const struct sr_options *o, char *err,
+                      size_t errlen);
 
 #endif

@@ -25,7 +25,7 @@
 #define COUNT      1000
 #define COUNT_WAKE 50                     /* round trips with pauses */
 #define COUNT_MAX  1000000
-#define TIMEOUT_MS 1000
+#define TIMEOUT_MS (1000 * INSTANCE_WAIT_S)
 #define LONG_MS    2000                   /* a longer run is announced first */
 
 struct summary { double min, median, p99; }; /* microseconds */
@@ -144,11 +144,10 @@ static int measure_trips(const char *socket, uint64_t *ns, int n, long every_ms,
 {
 	struct sr_options o = { .size = sizeof(o), .name = "slipring ping" };
 	struct sr_conn *c;
-	int e = sr_open(&c, socket, &o);
 	char err[4300];
+	int e = instance_connect(&c, socket, &o, err, sizeof(err));
 
 	if (e < 0) {
-		instance_refused(socket, e, err, sizeof(err));
 		fprintf(stderr, "slipring ping: %s\n", err);
 		return e;
 	}

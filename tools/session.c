@@ -191,9 +191,9 @@ int session_open(struct session *s, const struct session_options *o, char *err, 
 	rc = session_socket(o, s->socket, sizeof(s->socket), err, errlen);
 	if (rc)
 		return rc;
-	rc = sr_open(&s->conn, s->socket, &options);
+	rc = instance_connect(&s->conn, s->socket, &options, err, errlen);
 	if (rc < 0)
-		return instance_refused(s->socket, rc, err, errlen);
+		return rc;
 	if (o->model) {
 		rc = try_model(s, o->model, err, errlen);
 	} else if (try_model(s, NULL, first, sizeof(first))) {

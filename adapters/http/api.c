@@ -19,7 +19,6 @@
 
 /* ---- the daemon ---- */
 
-/* Each model has a daemon that answers. */
 bool api_healthy(struct api *a)
 {
 	for (; a; a = a->next)
@@ -404,6 +403,14 @@ bool api_complete(struct api *a)
 		if (!fleet_complete(a->fleet))
 			return false;
 	return true;
+}
+
+bool api_slow(const struct api *a)
+{
+	for (; a; a = a->next)
+		if (fleet_slow(a->fleet))
+			return true;
+	return false;
 }
 
 void api_take(struct api *a)

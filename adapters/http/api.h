@@ -48,6 +48,8 @@ const struct conn_app *api_metrics_app(struct api *a);  /* for --metrics-port */
 void api_drain(struct api *a);          /* of new requests serve only status routes; /health is 503 */
 void api_take(struct api *a);           /* take the tokens that have come, though events wait in the loop */
 bool api_complete(struct api *a);       /* all daemons are ready */
+bool api_healthy(struct api *a);        /* each model has a daemon that answers */
+bool api_slow(const struct api *a);     /* a daemon listens, but did not answer in time */
 bool api_idle(const struct api *a);     /* no request under way */
 int  api_reload(struct api *a, char *err, size_t errlen); /* keeps the old keys if the key file is bad */
 void api_destroy(struct api *a);        /* after server_destroy */

@@ -49,7 +49,7 @@ struct parent {
 	pid_t pid[LISTEN_MAX];            /* 0 = not running */
 	uint64_t born[LISTEN_MAX];
 	int young;                        /* consecutive deaths of children younger than YOUNG_NS */
-	bool announced, stopping, failed;
+	bool announced, serves, stopping, failed; /* serves: daemons have answered, and it was said */
 };
 
 /* ---- telling the world -------------------------------------------------------------------- */
@@ -68,21 +68,28 @@ static void write_ready_file(const char *path, const char *url)
 		log_error("--ready-file %s: %s", path, strerror(-e));
 }
 
-static void announce(void *ctx)
+/* The port is open.  serves: daemons answer; if that is later, this is called again. */
+static void announce(void *ctx, bool serves)
 {
 	struct parent *p = ctx;
-
 	char names[200] = "";
 
 	for (int i = 0; i < p->n_models; i++)
 		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
 		         p->n_models > 1 ? p->model[i].cfg->served_name[0] : p->at_path[i].name);
-	log_info("serving %s on %s", names, p->at.url);
-	if (p->cfg.metrics_port)
+	if (serves)
+		log_info("serving %s on %s", names, p->at.url);
+	else
+		log_warn("listening on %s, but no daemon serves %s yet; requests get 503 until one does", p->at.url,
+		         names);
+	if (p->cfg.metrics_port && !p->announced)
 		log_info("metrics on %s", p->metrics.url);
-	notify_sendf("READY=1\nSTATUS=serving %.200s on %.200s", names, p->at.url);
-	if (p->cfg.ready_file)
+	notify_sendf("READY=1\nSTATUS=%s %.200s on %.200s", serves ? "serving" : "waiting for a daemon with",
+	             names, p->at.url);
+	if (p->cfg.ready_file && !p->announced)
 		write_ready_file(p->cfg.ready_file, p->at.url);
+	p->announced = true;
+	p->serves = serves;
 }
 
 static void feed_watchdog(void *ctx)
@@ -165,7 +172,7 @@ static void reap(struct parent *p)
 
 static void look_after(struct parent *p, const sigset_t *mask)
 {
-	int ready = 0, alive = 0;
+	int open = 0, serve = 0, alive = 0;
 
 	for (int i = 0; i < p->at.n; i++) {
 		uint64_t quiet;
@@ -177,13 +184,12 @@ static void look_after(struct parent *p, const sigset_t *mask)
 			log_error("adapter process %d (pid %d) does not respond; it is killed", i, (int)p->pid[i]);
 			kill(p->pid[i], SIGKILL);
 		}
-		ready += atomic_load(&p->beat[i].ready) == 1;
+		open += atomic_load(&p->beat[i].ready) > 0;
+		serve += atomic_load(&p->beat[i].ready) > 1;
 		alive += (int64_t)quiet < (int64_t)HUNG_NS;
 	}
-	if (!p->announced && ready == p->at.n && !p->stopping) {
-		p->announced = true;
-		announce(p);
-	}
+	if (!p->stopping && (p->announced ? !p->serves && serve == p->at.n : open == p->at.n))
+		announce(p, serve == p->at.n);
 	if (alive == p->at.n)
 		feed_watchdog(NULL);
 }

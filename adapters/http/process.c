@@ -27,7 +27,8 @@
 #define SECOND    1000000000ull
 #define LOOK_NS   (SECOND / 20)   /* period of checks: for the end of a drain; at the start, for the daemon */
 #define TURN_NS   (SECOND / 1000) /* requests are read for so long; then tokens that have come go first */
-#define READY_NS  (2 * SECOND)    /* ready after this even without the daemons, to answer 503 */
+#define READY_NS  (2 * SECOND)    /* the port opens after this even without the daemons, to answer 503 */
+#define SLOW_NS   (10 * SECOND)   /* or after this, if a daemon listens but has not answered yet */
 #define METRICS_CONNECTIONS 64    /* the most connections of --metrics-port */
 #define SAME_NS   (SECOND / 2)    /* two signals within this time count as one: a terminal or a service
                                      manager may signal us and our parent, which passes it on */
@@ -43,7 +44,7 @@ struct process {
 	struct api *api;
 	struct server *server, *metrics;  /* metrics: of --metrics-port, or NULL */
 	struct io_timer beat;
-	bool ready, stopping, closing;
+	bool ready, serves, stopping, closing;
 	uint64_t started;
 	uint64_t tls_files;               /* which files were read last */
 	uint64_t stop_seen;               /* when the last such signal came */
@@ -118,17 +119,31 @@ static void on_signal(void *ctx, int sig)
  * waits in the kernel's queue, so it gets no 503 only because this process has just started. */
 static void look_ready(struct process *me)
 {
+	const uint64_t wait = api_slow(me->api) ? SLOW_NS : READY_NS;
 	int r;
 
-	if (!api_complete(me->api) && io_now() < me->started + READY_NS)
+	me->serves = api_complete(me->api);
+	if (!me->serves && io_now() < me->started + wait)
 		return;
+	me->serves = me->serves || api_healthy(me->api);
 	r = server_open(me->server);
 	if (r < 0)
 		log_error("the listening socket cannot be watched: %s", strerror(-r));
 	me->ready = true;
-	atomic_store(&me->p->beat->ready, 1);
+	atomic_store(&me->p->beat->ready, me->serves ? 2 : 1);
 	if (me->p->on_ready)
-		me->p->on_ready(me->p->ctx);
+		me->p->on_ready(me->p->ctx, me->serves);
+}
+
+/* The port was opened without daemons; now they answer. */
+static void look_serves(struct process *me)
+{
+	me->serves = api_healthy(me->api);
+	if (!me->serves)
+		return;
+	atomic_store(&me->p->beat->ready, 2);
+	if (me->p->on_ready)
+		me->p->on_ready(me->p->ctx, true);
 }
 
 static void on_beat(struct io_timer *t)
@@ -137,6 +152,8 @@ static void on_beat(struct io_timer *t)
 
 	if (!me->ready)
 		look_ready(me);
+	else if (!me->serves && !me->stopping)
+		look_serves(me);
 	if (me->p->cfg->enable_ssl_refresh && tls_files(me->p->cfg) != me->tls_files && reload_tls(me) == 0)
 		log_info("the certificate was read again");
 	if (me->p->on_beat)

@@ -3,6 +3,7 @@
 #define PROCESS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct api_model;
@@ -12,7 +13,7 @@ struct config;
 /* The state of the process, in memory shared with its parent, the only reader. */
 struct process_beat {
 	_Atomic uint64_t alive_ns;        /* last turn of the loop, CLOCK_MONOTONIC */
-	_Atomic uint32_t ready;           /* 1 = it serves requests */
+	_Atomic uint32_t ready;           /* 1 = its port is open; 2 = and daemons have answered */
 };
 
 struct process_config {
@@ -23,9 +24,9 @@ struct process_config {
 	struct process_beat *beat;
 	int index, listen_fd;             /* the process owns listen_fd */
 	int metrics_fd;                   /* and owns metrics_fd; -1 = none */
-	/* For the service manager: on_ready is called once, when it serves requests, then on_beat every
-	 * beat_ns. */
-	void (*on_ready)(void *ctx);
+	/* on_ready is called when the port opens, and again when daemons answer, if they did not then (serves).
+	 * on_beat is called every beat_ns. */
+	void (*on_ready)(void *ctx, bool serves);
 	void (*on_beat)(void *ctx);
 	uint64_t beat_ns;
 	void *ctx;

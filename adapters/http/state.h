@@ -84,7 +84,6 @@ bool api_limits(const struct api *a, struct ask_limits *l);
 void api_problem(struct exchange *x, const struct problem *p); /* the answer to x */
 /* 429: the key of x has used up a limit.  n: what it asked for, in tokens or answers. */
 void api_over_quota(struct exchange *x, enum quota_refusal why, struct quota_wait wait, uint64_t n);
-bool api_healthy(struct api *a);
 
 /* tokenize.c */
 void tokenize(struct api *a, struct exchange *x);

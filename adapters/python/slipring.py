@@ -24,14 +24,16 @@ import ctypes as C
 import dataclasses
 import enum
 import json
+import logging
 import math
 import os
 import pathlib
 import re
 import stat
+import time
 import types
 import typing
-from errno import EAGAIN, EBADF, EBUSY, ECONNREFUSED, EINTR, EINVAL, ENOENT, ENOTSUP, EPERM
+from errno import EAGAIN, EBADF, EBUSY, ECONNREFUSED, ECONNRESET, EINTR, EINVAL, ENOENT, ENOTSUP, EPERM, ETIMEDOUT
 
 __all__ = ["open", "Session", "Answer", "Error", "Guide", "regex", "grammar", "tag", "schema_of"]
 
@@ -43,6 +45,8 @@ BITS, ONLY, IS, FREE = range(4)                           # kinds of guides
 WAIT_TOKENS, WAIT_ROOM = 1, 2
 VECTORS = 64                                              # most pooled requests of a session at once
 RETRY_MS = 10                                             # a cancel that found its ring full
+WAIT_S = 10                                               # a daemon that does not answer is asked again so long
+RETRIED = (-ETIMEDOUT, -ECONNRESET)
 PREPARING = 0
 SPECIAL_ADD, SPECIAL_PARSE = 1, 2
 JSON, REGEX, CHOICE, EBNF, TAGS = range(5)                # kinds of grammars
@@ -59,7 +63,7 @@ class Error(OSError):
 class Options(C.Structure):
     _fields_ = [("size", C.c_uint32), ("spin_us", C.c_uint32), ("live", C.c_uint32),
                 ("tokens", C.c_uint32), ("arena", C.c_uint32), ("name", C.c_char * 32), ("guides", C.c_uint32),
-                ("vectors", C.c_uint32)]
+                ("vectors", C.c_uint32), ("timeout_ms", C.c_uint32)]
 
 
 class ModelInfo(C.Structure):
@@ -239,13 +243,29 @@ class Session:
         path = socket or os.environ.get("SLIPRING_SOCKET") or _socket_of(instance)
         options = Options(size=C.sizeof(Options), name=b"python", guides=(guides + 7) // 8 * 8,
                           vectors=VECTORS, live=live)
-        rc = _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))
+        rc = self._connect(path, options)
         _check(rc, f"{path} (no daemon? slipring serve starts one)" if rc in (-ENOENT, -ECONNREFUSED) else path)
         try:
             self._open_text(model or os.environ.get("SLIPRING_MODEL"))
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, path, options):
+        """sr_open() that bears a busy machine: a daemon that does not answer is asked again for WAIT_S."""
+        until, said = time.monotonic() + WAIT_S, False
+        options.timeout_ms = 1000
+        while (rc := _ring.sr_open(C.byref(self._conn), os.fsencode(path), C.byref(options))) in RETRIED:
+            if not said:
+                logging.getLogger("slipring").warning("%s: the daemon does not answer yet; trying again for %d s",
+                                                      path, WAIT_S)
+            said = True
+            time.sleep(.1)
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            options.timeout_ms = int(left * 1000) + 1
+        return rc
 
     def _open(self):
         """The connection, or an Error: the libraries do not look what they are given."""

@@ -262,14 +262,16 @@ static void wrong_welcomes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		const struct sr_options o = { .size = sizeof(o), .timeout_ms = t[i].is == -ETIMEDOUT ? 200 : 0 };
 		struct sr_conn *c = NULL;
 		uint64_t begin = sr_now();
-		int e = open_to(&c, &t[i].a, NULL);
+		int e = open_to(&c, &t[i].a, &o);
 
 		if (e != t[i].is)
 			fail_msg("%s: %d instead of %d", t[i].what, e, t[i].is);
 		assert_null(c);
 		assert_true(sr_now() - begin < 5000 * MS);
+		assert_true(e != -ETIMEDOUT || sr_now() - begin >= 200 * MS);
 		hang_up();
 	}
 }
@@ -277,8 +279,10 @@ static void wrong_welcomes(void **state)
 static void a_daemon_that_does_not_accept(void **state)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	const struct sr_options o = { .size = sizeof(o), .timeout_ms = 1500 };
 	int waiting[16], n = 0;
 	struct sr_conn *c;
+	uint64_t begin;
 
 	(void)state;
 	strcpy(a.sun_path, d.path);
@@ -287,7 +291,9 @@ static void a_daemon_that_does_not_accept(void **state)
 		e = connect(waiting[n], (struct sockaddr *)&a, sizeof(a));
 	}
 	assert_true(n < 16);
-	assert_int_equal(sr_open(&c, d.path, NULL), -ETIMEDOUT);
+	begin = sr_now();
+	assert_int_equal(sr_open(&c, d.path, &o), -ETIMEDOUT);
+	assert_true(sr_now() - begin >= 1400 * MS);
 	while (n > 0)
 		close(waiting[--n]);
 }

@@ -51,10 +51,10 @@ static int connect_all(struct ring_client *g, struct bench_run *r, const struct 
 
 	for (; g->n < n && g->n < DAEMONS; g->n++) {
 		const char *socket = r->n_replicas ? r->replica[g->n] : r->socket;
-		int rc = sr_open(&g->conn[g->n], socket, o);
+		int rc = instance_connect(&g->conn[g->n], socket, o, err, errlen);
 
 		if (rc < 0)
-			return instance_refused(socket, rc, err, errlen);
+			return rc;
 	}
 	return 0;
 }

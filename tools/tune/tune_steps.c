@@ -491,10 +491,11 @@ static void drift(const struct bench_run *a, const struct bench_run *b)
 static int same_vocabulary(const struct tune *t, char *err, size_t errlen)
 {
 	struct sr_conn *c;
-	int rc = sr_open(&c, t->socket, NULL);
+	const struct sr_options o = { .size = sizeof(o), .name = "slipring tune" };
+	int rc = instance_connect(&c, t->socket, &o, err, errlen);
 
 	if (rc < 0)
-		return refuse(rc, err, errlen, "%s: %s", t->socket, strerror(-rc));
+		return rc;
 	rc = memcmp(sr_model(c)->vocab_hash, sr_text_info(t->text)->vocab_hash, 32) ? -EINVAL : 0;
 	sr_close(c);
 	if (rc)

@@ -11,7 +11,7 @@ struct dial {
 	struct work work;            /* first */
 	char socket[128];
 	struct sr_options o;
-	void (*done)(void *ctx, struct sr_conn *conn); /* loop's thread only; NULL = forgotten */
+	void (*done)(void *ctx, struct sr_conn *conn, int result); /* loop's thread only; NULL = forgotten */
 	void *ctx;
 	struct sr_conn *conn;
 	int result;
@@ -30,14 +30,14 @@ static void done(struct work *w)
 	struct sr_conn *conn = d->result < 0 ? NULL : d->conn;
 
 	if (d->done)
-		d->done(d->ctx, conn);
+		d->done(d->ctx, conn, d->result);
 	else if (conn)
 		sr_close(conn);
 	free(d);
 }
 
 int dial_start(struct dial **out, struct workers *w, const char *socket, const struct sr_options *o,
-               void (*fn)(void *ctx, struct sr_conn *conn), void *ctx)
+               void (*fn)(void *ctx, struct sr_conn *conn, int result), void *ctx)
 {
 	struct dial *d = calloc(1, sizeof(*d));
 	int r;

@@ -1,4 +1,4 @@
-/* dial.h - one sr_open() on a worker, because it may wait one second for a busy daemon. */
+/* dial.h - one sr_open() on a worker, because it may wait seconds for a busy daemon. */
 #ifndef DIAL_H
 #define DIAL_H
 
@@ -7,10 +7,10 @@
 struct dial;
 struct workers;
 
-/* done: on the loop's thread, with a connection or NULL; the dial is over then.  0, or -errno: it is not
- * called. */
+/* done: on the loop's thread, with what sr_open() said, and its connection or NULL; the dial is over then.
+ * 0, or -errno: it is not called. */
 int  dial_start(struct dial **out, struct workers *w, const char *socket, const struct sr_options *o,
-                void (*done)(void *ctx, struct sr_conn *conn), void *ctx);
+                void (*done)(void *ctx, struct sr_conn *conn, int result), void *ctx);
 void dial_forget(struct dial *d);              /* done is not called any more; NULL is allowed */
 
 #endif

@@ -206,7 +206,7 @@ static bool other_vocabulary(struct engine *e, const struct sr_model_info *m)
 	return other;
 }
 
-static void connected(void *ctx, struct sr_conn *conn)
+static void connected(void *ctx, struct sr_conn *conn, int result)
 {
 	struct engine *e = ctx;
 	bool other;
@@ -214,6 +214,9 @@ static void connected(void *ctx, struct sr_conn *conn)
 	e->attempt = NULL;
 	if (!conn)
 		e->wrong = false;
+	if (result == -ETIMEDOUT && !e->slow)
+		log_warn("the daemon at %s does not answer yet; trying again", e->c.socket);
+	e->slow = result == -ETIMEDOUT || result == -ECONNRESET;
 	if (!conn || other_vocabulary(e, sr_model(conn))) {
 		if (conn)
 			sr_close(conn);
@@ -245,7 +248,8 @@ static void connect_start(struct io_timer *timer)
 {
 	struct engine *e = timer->ctx;
 	struct sr_options o = { .size = sizeof(o), .live = ENGINE_LIVE, .tokens = 32768, .arena = 32u << 20,
-	                        .guides = ENGINE_GUIDED, .vectors = ENGINE_VECTORS };
+	                        .guides = ENGINE_GUIDED, .vectors = ENGINE_VECTORS,
+	                        .timeout_ms = 1000 + (uint32_t)(e->backoff / 1000000) };
 
 	memcpy(o.name, e->c.name, sizeof(o.name));
 	if (dial_start(&e->attempt, e->workers, e->c.socket, &o, connected, e) < 0)
@@ -504,6 +508,7 @@ const struct sr_model_info *engine_model(const struct engine *e)
 }
 
 bool engine_up(const struct engine *e) { return e->conn && !e->leaving; }
+bool engine_slow(const struct engine *e) { return e->slow; }
 bool engine_wrong_model(const struct engine *e) { return e->wrong; }
 
 unsigned engine_live(const struct engine *e) { return e->n_live; }

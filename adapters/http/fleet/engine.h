@@ -5,6 +5,8 @@
  *	   ▲  timer, 50 ms .. 2 s            │                        wait_ns, timer set
  *	   └── failed, or other vocabulary ──┘
  *
+ * An attempt has a second and the timer's time, so the later ones bear a daemon that is stopped for 3 s.
+ *
  * What is held goes on when the daemon is back: a request that had not begun is submitted as it was; one that
  * had, with the ids of its answer (kept.h, sr_request.n_answer), so its owner sees one answer without a seam.
  * Requests must have a seed for that.  New requests join those that are held.  After wait_ns all of them end
@@ -86,6 +88,7 @@ const struct sr_model_info *engine_model(const struct engine *e); /* NULL while 
 bool engine_rests(const struct engine *e);       /* the daemon stopped when idle: submit starts it */
 void engine_wake(struct engine *e);              /* so does this, for requests to come */
 bool engine_up(const struct engine *e);          /* connected, and the daemon takes requests */
+bool engine_slow(const struct engine *e);        /* a daemon listens, but did not answer in time */
 bool engine_wrong_model(const struct engine *e); /* a daemon is there, but has another vocabulary */
 unsigned engine_live(const struct engine *e);     /* requests that the daemon has */
 uint64_t engine_since(const struct engine *e);   /* when engine_live last rose from 0 */

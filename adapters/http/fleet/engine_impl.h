@@ -43,6 +43,7 @@ struct engine {
 	struct kept_bytes kept;
 	uint64_t backoff;
 	uint64_t since;              /* when n_live last rose from 0 */
+	bool slow;                   /* engine_slow() */
 	bool wrong, probing;         /* wrong: other vocabulary; probing: the timer `probe` is set */
 	bool behind;                 /* the ring was not empty after a turn */
 	bool full;                   /* the daemon can take no more for now */

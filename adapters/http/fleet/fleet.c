@@ -106,6 +106,14 @@ bool fleet_complete(struct fleet *f)
 	return true;
 }
 
+bool fleet_slow(const struct fleet *f)
+{
+	for (int i = 0; i < f->n; i++)
+		if (engine_slow(f->replica[i].engine))
+			return true;
+	return false;
+}
+
 bool fleet_healthy(struct fleet *f)
 {
 	uint64_t now = io_now();

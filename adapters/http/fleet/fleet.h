@@ -73,5 +73,6 @@ void fleet_stay(struct fleet *f);              /* we end, too: daemons that drai
 bool fleet_healthy(struct fleet *f);
 bool fleet_ready(const struct fleet *f, int i); /* this one is */
 bool fleet_complete(struct fleet *f);          /* all are */
+bool fleet_slow(const struct fleet *f);        /* one listens, but did not answer in time */
 
 #endif
