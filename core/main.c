@@ -503,6 +503,28 @@ static int make_scheduler(struct daemon *d)
 	return 0;
 }
 
+/* The model's path and its names, by which other programs open it, too.  The path keeps its links: in a cache of
+ * downloads they have the name of the file. */
+static void name_in_page(struct daemon *d)
+{
+	struct stats_page *st = d->loop.st;
+	const char *path = d->where.path;
+	char cwd[PATH_MAX] = "";
+
+	snprintf(st->model, sizeof(st->model), "%s",
+	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
+	if (*path == '/' || getcwd(cwd, sizeof(cwd)))
+		if ((size_t)snprintf(st->model_path, sizeof(st->model_path), "%s%s%s", cwd, *cwd ? "/" : "", path) >=
+		    sizeof(st->model_path))
+			*st->model_path = 0;
+	_Static_assert(STATS_NAMES == CONFIG_LIST, "a place for each");
+	if (!d->cfg.n_served_names)
+		snprintf(st->served[0], sizeof(st->served[0]), "%s", d->where.name);
+	for (int i = 0; i < d->cfg.n_served_names; i++)
+		if (strlen(d->cfg.served_name[i]) < sizeof(st->served[i]))
+			snprintf(st->served[i], sizeof(st->served[i]), "%s", d->cfg.served_name[i]);
+}
+
 static void describe_in_page(struct daemon *d)
 {
 	struct stats_page *st = d->loop.st;
@@ -510,8 +532,7 @@ static void describe_in_page(struct daemon *d)
 	char path[PATH_MAX];
 	static const char *const kv_type[] = { "bfloat16", "float16", "fp8", "int8", "float32" };
 
-	snprintf(st->model, sizeof(st->model), "%s",
-	         d->cfg.n_served_names ? d->cfg.served_name[0] : d->where.name);
+	name_in_page(d);
 	snprintf(st->device, sizeof(st->device), "%s", d->loop.ops->name);
 	snprintf(st->kv_dtype, sizeof(st->kv_dtype), "%s", kv_type[l->kv_type]);
 	st->block_tokens = (uint64_t)l->block_tokens;

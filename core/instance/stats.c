@@ -356,6 +356,13 @@ static bool clean(char *s, size_t n)
 	return was;
 }
 
+/* Terminate a string by which something is found: with a byte replaced, it would find another. */
+static void clean_or_none(char *s, size_t n)
+{
+	if (!clean(s, n))
+		*s = 0;
+}
+
 /* Check what was read; after an error, epoch is 0: the page shows a stopped daemon. */
 static int view_settle(struct stats_view *v, int r)
 {
@@ -370,8 +377,10 @@ static int view_settle(struct stats_view *v, int r)
 	clean(p->state, sizeof(p->state));
 	clean(p->kv_dtype, sizeof(p->kv_dtype));
 	clean(p->kernels_off, sizeof(p->kernels_off));
-	if (!clean(p->config_file, sizeof(p->config_file)))
-		*p->config_file = 0;          /* with a byte replaced, the path would name another file */
+	clean_or_none(p->config_file, sizeof(p->config_file));
+	clean_or_none(p->model_path, sizeof(p->model_path));
+	for (int i = 0; i < STATS_NAMES; i++)
+		clean_or_none(p->served[i], sizeof(p->served[i]));
 	return r;
 }
 

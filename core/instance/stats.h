@@ -28,6 +28,7 @@
 #define STATS_MINUTES 1440
 #define STATS_CLIENTS 4096            /* rows: the most that --max-clients allows (tests/core/instance/test_config.c) */
 #define STATS_RANKS   16
+#define STATS_NAMES   16              /* CONFIG_LIST */
 #define STATS_GROUPS  16              /* KV_GROUPS */
 #define STATS_KNOBS   8               /* room for enum knob */
 #define STATS_ENDED   4096            /* requests that ended last */
@@ -135,6 +136,10 @@ struct stats_page {
 	struct stats_mark minute[STATS_MINUTES];
 	uint64_t n_client;            /* connections so far */
 	struct stats_client client[STATS_CLIENTS];
+
+	/* for programs that open the model, too: they never change.  What does not fit here is left out. */
+	char     model_path[4096];    /* file or directory, absolute; "" = unknown */
+	char     served[STATS_NAMES][256]; /* its names in requests; "" = none */
 
 	uint64_t n_ranks;             /* processes among which the model is divided; 0: the daemon has its device itself */
 	struct stats_rank { uint64_t pid, batches, late_ns; } rank[STATS_RANKS]; /* late: behind the first, summed */

@@ -124,8 +124,38 @@ def refusals(p):
     check(r.returncode == 0 and read(by_url)[0]["response"]["status_code"] == 200, f"a server by its address: {r.stderr}")
 
 
+def documented():
+    """The lines and the command of docs/vllm.md."""
+    with open(os.path.join(os.path.dirname(HERE), "docs/vllm.md")) as f:
+        doc = [l.strip() for l in f]
+    lines = [l for l in doc if l.startswith('{"custom_id"')]
+    check(len(lines) == 2 and "build/slipring batch in.jsonl out.jsonl" in doc, "the example of docs/vllm.md")
+    return lines
+
+
+def set_ups():
+    """The daemon as people start it: by default, by a path, with names of its own; the batch from another folder."""
+    ask = documented()
+    relative = os.path.relpath(MODEL)
+    for words, options, names in (
+            ((), (), ["SmolLM2-135M-Instruct.Q4_1"]),
+            (("--served-model-name", "small"), (), ["small"]),
+            (("--served-model-name", "small", "tiny one"), ("--model", MODEL), ["small", "tiny one"]),
+            ((relative,), (), [relative])):
+        with Programs() as p:
+            p.serve(*words, *NULL)
+            src = write(p, "in.jsonl", [line(0)] + [line(i, model=n) for i, n in enumerate(names, 1)] +
+                        [line(8, model="another")] + (ask if "small" in names else []))
+            r = batch(p, "in.jsonl", "out.jsonl", "--json", *options, cwd=p.dir)
+            good = 1 + len(names) + (len(ask) if "small" in names else 0)
+            check(r.returncode == 1 and r.stdout and json.loads(r.stdout)["answered"] == good, f"{words}: {r} {src}")
+            bad = [x["response"] for x in read(os.path.join(p.dir, "out.jsonl")) if x["response"]["status_code"] != 200]
+            check([x["status_code"] for x in bad] == [404] and "another" in bad[0]["body"]["error"]["message"], f"{bad}")
+
+
 def main():
     need_model()
+    set_ups()
     with Programs() as p:
         p.daemon("--model", MODEL, *NULL)
         p.adapter("--model", MODEL)

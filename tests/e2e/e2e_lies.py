@@ -106,7 +106,11 @@ def paths_of_anothers_page():
         config, page = os.path.join(p.dir, "settings.yaml"), os.path.join(p.dir, "stats")
         with open(config, "w") as f:
             f.write("max-num-seqs: 8\n")
-        p.daemon("--device", "null", "--config", config)
+        model, ask, answers = (os.path.join(p.dir, n) for n in ("model", "ask.jsonl", "answers.jsonl"))
+        make_model(model)
+        with open(ask, "w") as f:
+            f.write('{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 2}}\n')
+        p.daemon(model, "--load-format", "dummy", "--device", "null", "--config", config)
         for owner, believed in ((65534, False), (0, True)):
             os.chown(page, owner, owner)
             r = slipring(p, "set", "max-num-seqs", "4" if believed else "6", "--save")
@@ -114,6 +118,9 @@ def paths_of_anothers_page():
                 saved = f.read()
             check((r.returncode == 0) == believed and saved == f"max-num-seqs: {4 if believed else 8}\n", f"{r} {saved}")
             check(believed or b"uid 65534" in r.stderr and b"--save=FILE" in r.stderr, f"a sentence says why: {r.stderr}")
+            r = slipring(p, "batch", ask, answers, "--quiet")
+            check((r.returncode == 0) == believed, f"the model of the page is opened: {r}")
+            check(believed or b"uid 65534" in r.stderr and b"name the model with --model" in r.stderr, f"{r.stderr}")
             tar = os.path.join(p.dir, f"{owner}.tar")
             check(slipring(p, "doctor", "--bundle", tar).returncode == 0, "a bundle")
             with tarfile.open(tar) as t:

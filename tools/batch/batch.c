@@ -13,6 +13,7 @@
 #include <curl/curl.h>
 
 #include "core/instance/refuse.h"
+#include "core/models/locate.h"
 #include "shmring/clock.h"
 #include "tools/commands.h"
 #include "tools/instance.h"
@@ -75,7 +76,7 @@ static int batch_usage(FILE *to)
 	        "\n"
 	        "  --concurrency N  requests at once (default: %d)\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
-	        "  --model MODEL    the model it serves, for the tokenizer (default: as the daemon says)\n"
+	        "  --model MODEL    its file or directory, for the tokenizer (default: as the daemon says)\n"
 	        "  --url URL        ask this server instead, such as http://127.0.0.1:8000\n"
 	        "  --api-key KEY    its key (default: SLIPRING_API_KEY or VLLM_API_KEY)\n"
 	        "  --overwrite      begin anew, whatever OUT.jsonl has\n"
@@ -316,22 +317,58 @@ static int run_all(struct batch *b)
 
 /* ---- start and end ---- */
 
-/* The model that the daemon says it serves.  Its page is believed only if its owner is us or root. */
-static const char *model_of(struct batch *b, struct instance *in)
+/* The model that the daemon says it serves, into *out; NULL: the default one.  The page's owner chose that path,
+ * so it is opened only if the owner is us or root.  0, or -errno and a sentence. */
+static int model_of(struct batch *b, const struct instance *in, const char **out)
 {
-	uid_t owner;
+	const struct stats_page *page = in->page;
+	const uid_t owner = stats_owner(page);
+	const char *slash = strrchr(page->model_path, '/');
 
-	if (b->model)
-		return b->model;
-	if (instance_open(in, "batch", b->instance) < 0)
-		return NULL;
-	owner = stats_owner(in->page);
-	return owner == 0 || owner == geteuid() ? in->page->model : NULL;
+	*out = b->model ? b->model : page->model_path;
+	if (b->model || ((owner == 0 || owner == geteuid()) && slash))
+		return 0;
+	*out = NULL;
+	if (slash && !strcmp(slash + 1, LOCATE_DEFAULT))
+		return 0;
+	return refuse(-EPERM, b->err, sizeof(b->err), "%s/stats names the model %s, but that page belongs to uid %u, "
+	              "which is neither yours nor root's and could name any file: name the model with --model", in->dir,
+	              page->model_path, (unsigned)owner);
+}
+
+/* Start a slipring-http that answers to the names of the daemon's own; WORDS come last, and so win. */
+static int open_private(struct batch *b, char *const *words, int n_words)
+{
+	char name[STATS_NAMES][256 + sizeof("--served-model-name=")];
+	struct private_words w = { .n = 0 };
+	struct instance in = { .page = NULL };
+	const char *model;
+	bool room = true;
+	int r = instance_open(&in, "batch", b->instance);
+
+	if (r < 0)
+		return r;                     /* instance_open() has said why */
+	r = model_of(b, &in, &model);
+	if (b->instance)
+		room = private_word(&w, "--instance") && private_word(&w, b->instance);
+	if (model)
+		room = room && private_word(&w, "--model") && private_word(&w, model);
+	for (int i = 0; i < STATS_NAMES; i++)
+		if (*in.page->served[i]) {
+			snprintf(name[i], sizeof(name[i]), "--served-model-name=%s", in.page->served[i]);
+			room = room && private_word(&w, name[i]);
+		}
+	for (int i = 0; i < n_words; i++)
+		room = room && private_word(&w, words[i]);
+	if (r == 0)
+		r = room ? private_open(&b->server, &w, b->err, sizeof(b->err)) :
+		           refuse(-E2BIG, b->err, sizeof(b->err), "more words after -- than fit");
+	instance_close(&in);
+	return r;
 }
 
 static int open_server(struct batch *b, char *const *words, int n_words)
 {
-	struct instance in = { .page = NULL };
 	const char *key = b->key ? b->key : b->url ? getenv("SLIPRING_API_KEY") : NULL;
 	int r = 0;
 
@@ -339,15 +376,8 @@ static int open_server(struct batch *b, char *const *words, int n_words)
 		key = getenv("VLLM_API_KEY");
 	if (key)
 		snprintf(b->key_line, sizeof(b->key_line), "Authorization: Bearer %.500s", key);
-	if (!b->url) {
-		const char *model = model_of(b, &in);
-
-		if (!model && !in.page)
-			return -ENOENT;       /* instance_open() has said why */
-		r = private_open(&b->server, b->instance, model, words, n_words, b->err, sizeof(b->err));
-		if (in.page)
-			instance_close(&in);
-	}
+	if (!b->url)
+		r = open_private(b, words, n_words);
 	b->multi = curl_multi_init();
 	b->job = calloc((size_t)b->n_jobs, sizeof(*b->job));
 	if (!b->multi || !b->job)

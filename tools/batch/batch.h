@@ -54,10 +54,13 @@ int  lines_error(struct lines *l, const char *custom_id, uint64_t number, const 
 
 struct private_server { pid_t pid; char dir[64], socket[108]; };
 
-/* Start it for the daemon of `instance` and wait until it serves.  words: of its command line, n_words of
- * them.  0, or -errno and a sentence. */
-int  private_open(struct private_server *s, const char *instance, const char *model, char *const *words,
-                  int n_words, char *err, size_t errlen);
+/* Its command line, put together by the caller. */
+#define PRIVATE_WORDS 112
+struct private_words { const char *word[PRIVATE_WORDS]; int n; };
+bool private_word(struct private_words *w, const char *word); /* false: there is no room */
+
+/* Start it with these words after its own, and wait until it serves.  0, or -errno and a sentence. */
+int  private_open(struct private_server *s, const struct private_words *words, char *err, size_t errlen);
 void private_close(struct private_server *s);
 bool private_alive(const struct private_server *s);
 

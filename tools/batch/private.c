@@ -15,7 +15,7 @@
 #include "shmring/clock.h"
 
 #define START_NS 60000000000u  /* for reading a large tokenizer on a slow disk */
-#define WORDS    64
+#define OWN      8             /* words that we give it */
 
 /* The program beside this one, else by PATH. */
 static void run(char *const *argv)
@@ -47,30 +47,29 @@ bool private_alive(const struct private_server *s)
 	return s->pid > 0 && waitid(P_PID, (id_t)s->pid, &i, WEXITED | WNOHANG | WNOWAIT) == 0 && !i.si_pid;
 }
 
-int private_open(struct private_server *s, const char *instance, const char *model, char *const *words,
-                 int n_words, char *err, size_t errlen)
+bool private_word(struct private_words *w, const char *word)
 {
-	const char *argv[WORDS + 16] = { "slipring-http", "--uds", s->socket, "--uvicorn-log-level", "warning",
-	                                 "--disable-access-log", "--ready-file" };
-	const uint64_t until = sr_now() + START_NS;
+	if (w->n < PRIVATE_WORDS)
+		w->word[w->n++] = word;
+	else
+		return false;
+	return true;
+}
+
+int private_open(struct private_server *s, const struct private_words *words, char *err, size_t errlen)
+{
 	char ready[128];
+	const char *argv[OWN + PRIVATE_WORDS + 1] = { "slipring-http", "--uds", s->socket, "--uvicorn-log-level",
+	                                              "warning", "--disable-access-log", "--ready-file", ready };
+	const uint64_t until = sr_now() + START_NS;
 	struct stat st;
-	int n = 7;
 
 	*s = (struct private_server){ .dir = "/tmp/slipring-batch-XXXXXX" };
-	if (n_words > WORDS)
-		return refuse(-E2BIG, err, errlen, "more than %d words after --", WORDS);
 	if (!mkdtemp(s->dir))
 		return refuse(-errno, err, errlen, "%s: %s", s->dir, strerror(errno));
 	snprintf(s->socket, sizeof(s->socket), "%s/http", s->dir);
 	snprintf(ready, sizeof(ready), "%s/ready", s->dir);
-	argv[n++] = ready;
-	if (instance)
-		argv[n++] = "--instance", argv[n++] = instance;
-	if (model)
-		argv[n++] = "--model", argv[n++] = model;
-	for (int i = 0; i < n_words; i++)
-		argv[n++] = words[i];
+	memcpy(argv + OWN, words->word, (size_t)words->n * sizeof(*argv));
 	s->pid = fork();
 	if (s->pid == 0)
 		run((char *const *)(uintptr_t)argv);

@@ -548,9 +548,13 @@ static void test_strings(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		strcpy(page->model, cases[i].raw);
 		strcpy(page->config_file, cases[i].raw);
+		strcpy(page->model_path, cases[i].raw);
+		strcpy(page->served[STATS_NAMES - 1], cases[i].raw);
 		assert_int_equal(stats_open(&p, dir), 0);
 		assert_string_equal(p->model, cases[i].shown);
 		assert_string_equal(p->config_file, strcmp(cases[i].raw, cases[i].shown) ? "" : cases[i].raw);
+		assert_string_equal(p->model_path, p->config_file);
+		assert_string_equal(p->served[STATS_NAMES - 1], p->config_file);
 		stats_close(p);
 	}
 	memset(page->device, 'x', sizeof(page->device));  /* without an end */
