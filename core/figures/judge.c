@@ -302,7 +302,10 @@ const char *judge_limit(const struct verdict *v)
 	return judge_before_the_ring(v) ? stats_empty_name(v->empty) : sched_why_name(v->largest);
 }
 
-bool judge_lacks_cores(const struct verdict *v) { return v->cores_share >= LACK; }
+bool judge_lacks_cores(const struct verdict *v)
+{
+	return v->cores_share >= LACK && v->bound_share[BOUND_CORES] >= LITTLE;
+}
 
 const char *judge_cores_advice(const struct verdict *v) { return cores_advice[v->cores_by]; }
 

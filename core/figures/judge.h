@@ -53,7 +53,7 @@ const char *judge_limit(const struct verdict *v);      /* its name: "seqs", or "
 int judge_bound(const struct verdict *v);               /* enum sched_bound that bound most of the time */
 const char *judge_bound_advice(const struct verdict *v);
 
-/* Did the daemon lack cores for a fifth of the time under way?  Then that is what bound it, whatever was larger:
+/* Did the daemon lack cores for a fifth of the time under way, and a twentieth of all?  Then that is what bound it, whatever was larger:
  * what the device would need is seen only when it has its cores. */
 bool judge_lacks_cores(const struct verdict *v);
 const char *judge_cores_advice(const struct verdict *v);

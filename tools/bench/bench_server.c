@@ -213,7 +213,7 @@ static const char *judge_cache(const struct reach *r, char *say, size_t n)
 		snprintf(say, n, "The limit was the hardware: while it computed, it reached %s", of);
 		return "hardware";
 	}
-	if (r->busy > 0 && f->bound_s[BOUND_CORES] >= HELD * r->busy) {
+	if (r->busy > 0 && f->bound_s[BOUND_CORES] >= HELD * f->seconds) {
 		for (int i = 0; i < N_CORES; i++)
 			by = f->cores_s[i] > f->cores_s[by] ? i : by;
 		snprintf(say, n, "The limit was the cores: for %.0f %% of the time under way slipringd was ready to "

@@ -142,6 +142,7 @@ static void test_cores(void **state)
 		{ 0, 10, 50, CORES_QUOTA, BOUND_CORES, true, "CPU quota was used up: raise it", "other programs" },
 		{ 0, 10, 50, CORES_MACHINE, BOUND_CORES, true, "the hypervisor", "other programs" },
 		{ 50, 5, 5, CORES_OTHERS, BOUND_IDLE, true, "nothing to compute", "more devices" },
+		{ 56, 2, 2, CORES_OTHERS, BOUND_IDLE, false, "nothing to compute", "more devices" },
 	};
 
 	(void)state;
