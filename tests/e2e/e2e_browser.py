@@ -138,6 +138,8 @@ def shows(p, t):
     tiles = t.until("(() => { const t = [...document.querySelectorAll('.tile')].map(e => e.textContent); return /[1-9]/.test(t[2]) && "
                     "/ms/.test(t[5]) && t; })()", 15)
     check(tiles and "of 8" in tiles[0], f"tiles: {tiles}")
+    says = t.until("/In this time .* % *, and .* \\d/.test(document.querySelector('.verdict .shares')?.textContent) && document.querySelector('.verdict').textContent", 15)
+    check(says and re.search(r"^(Nothing limits it|The limit is .*?|Others hold its cores)its last (\d+ )?busy seconds?In this time ", says), f"the first lines: {says}")
     shares = t.js("[...document.querySelectorAll('.wide figcaption')].map(f => [...f.querySelectorAll('b')].reduce((s, b) => s + parseFloat(b.textContent), 0))")
     check(len(shares) == 2 and all(98 <= s <= 102 for s in shares), f"the bands add up: {shares}")
     x, y, w, hgt = t.js("(() => { const r = document.querySelector('.wide canvas').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()")

@@ -5,7 +5,7 @@ import base64, gzip, hashlib, re, socket, subprocess
 from harness import *
 
 RAW_MOST, GZIP_MOST = 60 * 1024, 20 * 1024
-NULL = ["--device", "null", "--max-model-len", "512"]
+NULL = ["--device", "null", "--null-step-us", "3000", "--max-model-len", "512"]
 
 
 def get(p, path="/", method="GET", **headers):
@@ -150,6 +150,27 @@ def past(p):
     check(turns and turns[-1]["knob"] == "max-num-seqs" and turns[-1]["now"] == "7" and abs(turns[-1]["at"] - time.time()) < 5, f"{turns}")
 
 
+def judged(p):
+    """The sentence of a burst after idle seconds is of the burst, and of the numbers that the band shows."""
+    v = Viewer(p)
+    v.event()
+    busy = [threading.Thread(target=lambda: p.post("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 400, "ignore_eos": True}),
+                             daemon=True) for _ in range(36)]
+    for t in busy:
+        t.start()
+    e = wait_for(lambda: (lambda e: e if e["why"]["seconds"] > 2.5 and e["waiting"] and e["why"]["limit"] == "seqs" and
+                          e["why"]["share"] > 0.5 else None)(v.event()), 30, 0)
+    check(e, "requests wait for a place, and that is said")
+    s = json.loads(p.ask("GET", "/ui/history")[2])["past"]["seconds"]
+    some = [i for i, at in enumerate(s["at"]) if at <= e["why"]["until"] and sum(c[i] for k, c in s["bound"].items() if k != "idle")][-10:]
+    for axis, name, share in (("why", "seqs", e["why"]["share"]), ("bound", e["why"]["bound"], e["why"]["bound_share"])):
+        band = sum(s[axis][name][i] for i in some) / sum(c[i] for c in s[axis].values() for i in some)
+        check(abs(band - share) < 0.15, f"{axis}: the band shows {band}, the sentence says {share}")
+    for t in busy:
+        t.join(60)
+    v.close()
+
+
 def other_origins_get_nothing(p):
     own = f"http://127.0.0.1:{p.port}"
     for path in ("/ui/live?replica=7", "/ui/history"):
@@ -253,6 +274,7 @@ def main():
         p.adapter()
         figures(p)
         past(p)
+        judged(p)
         knobs(p, stop)
         operators(p, stop)
         viewers(p)

@@ -19,7 +19,6 @@
 #define VIEWERS_MAX  16
 #define CLIENTS_SHOWN 100              /* rows of clients in an event; the busiest */
 #define STREAM_TYPE  "text/event-stream; charset=utf-8"
-#define JUDGED_S     300.0             /* as slipring why does unless told */
 
 struct viewer {
 	struct viewer *next;
@@ -54,19 +53,25 @@ static const struct replica *replica_of(const struct watched *w)
 
 static bool alive(const struct replica *r) { return r->page && r->page->epoch && engine_up(r->engine); }
 
-static json_t *verdict(const struct view *v)
+/* What limited it in its last busy seconds: those of the page's bands, so that the two cannot differ. */
+static json_t *verdict(const struct watched *w)
 {
-	const struct stats_page *p = &v->now->page;
-	struct stats_mark from;
+	const struct stats_mark none = { 0 };
+	struct stats_mark sum;
 	struct verdict found;
 	struct figures f;
+	uint32_t until;
+	uint64_t from = past_lately(&w->past, &sum, &until);
+	double empty;
 	json_t *j;
 
-	judge_since(p, &v->now->mark, JUDGED_S, &from);
-	figures_between(&from, &v->now->mark, &f);
-	judge_interval(&found, p, &f, from.at_ns);
+	figures_between(&none, &sum, &f);
+	empty = f.why_all > 0 ? f.why_s[WHY_EMPTY] / f.why_all : 1;
+	judge_interval(&found, &w->view->now->page, &f, from);
 	j = judge_json(&found);
-	json_object_update_new(j, json_pack("{s:s, s:f}", "name", judge_limit(&found), "seconds", f.seconds));
+	json_object_update_new(j, json_pack("{s:s, s:f, s:I, s:f, s:f}", "name", judge_limit(&found), "seconds",
+		f.seconds, "until", (json_int_t)until, "empty_share", empty,
+		"bound_share", found.bound_share[judge_bound(&found)]));
 	return j;
 }
 
@@ -93,7 +98,7 @@ static void write_event(struct out *o, const struct watched *w, bool clients)
 		view_json(v, clients ? CLIENTS_SHOWN : 0);
 
 	if (!away)
-		json_object_set_new(j, "why", verdict(v));
+		json_object_set_new(j, "why", verdict(w));
 	json_object_update_new(j, json_pack("{s:i, s:i, s:i, s:I}", "replica", w->index, "replicas", w->live->n,
 	                                    "viewers", w->live->n_viewers, "at", (json_int_t)time(NULL)));
 	out_str(o, "data: ");

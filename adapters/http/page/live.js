@@ -70,12 +70,20 @@ const live = (() => {
 		return "Worth about " + percent(w.worth) + " more " + (w.step_ms_then === null ? "tokens" : "prompt tokens") +
 			" a second while this is the limit" + (w.step_ms_then === null ? "." : ", with steps of " + w.step_ms_then.toFixed(1) + " ms.");
 	}
-	function verdict(w) {
-		const none = w.limit === "empty";
-		only(box.verdict, h("h2", null, none ? "Nothing limits it" : "The limit is " + why.find(p => p.key === w.limit).label,
-			h("small", null, percent(w.share) + " of the last " + age(w.seconds))),
-			h("p", null, stop(w.what), " ", h("strong", null, stop(w.turn)), w.more ? " " + stop(w.more) : "", " ", worth(w)),
-			h("p", { class: "soft" }, "What bound the time: ", bound.find(p => p.key === w.bound).label, ". ", stop(w.bound_what)));
+	// The last busy seconds: the same numbers as the last columns of the bands.
+	function verdict(w, at) {
+		if (!w.seconds) return only(box.verdict, h("h2", null, "Nothing limits it", h("small", null, "nothing was under way in the last 5 min")));
+		const be = at - w.until > 3 ? " was " : " is ", none = w.limit === "empty", little = !none && w.share < w.empty_share;
+		const limit = none ? "" : why.find(p => p.key === w.limit).label, cores = w.lack_of_cores;
+		const title = cores.limits ? { others: "Others hold its cores", quota: "Its CPU quota is used up", hypervisor: "Other machines hold its cores" }[cores.by] :
+			none || little ? "Nothing" + (be === " is " ? " limits it" : " limited it") : "The limit" + be + limit;
+		const n = Math.round(w.seconds), when = n === 1 ? "its last busy second" : "its last " + n + " busy seconds";
+		only(box.verdict, h("h2", null, title, h("small", null, when + (be === " is " ? "" : ", until " + clock(w.until)))),
+			h("p", { class: "shares" }, "In this time ", none || little ? "nothing more was asked for " + percent(w.empty_share) : limit + " kept rows out for " + percent(w.share),
+				", and ", w.bound === "idle" ? "nothing was under way for " + percent(w.bound_share) : bound.find(p => p.key === w.bound).label + " bound " + percent(w.bound_share), "."),
+			cores.limits && h("p", null, "For " + percent(cores.share) + " of the time under way: ", h("strong", null, stop(cores.what))),
+			h("p", null, little ? "For " + percent(w.share) + " " + limit + " limited it: " + w.what + "." : stop(w.what), " ", h("strong", null, stop(w.turn)), w.more ? " " + stop(w.more) : "", " ", worth(w)),
+			w.bound !== "cores" && h("p", { class: "soft" }, stop(w.bound_what)));
 	}
 	// What the pointed band of a chart means.
 	function sentence(axis, i, p) {
@@ -213,7 +221,7 @@ const live = (() => {
 		}
 		box.hits.textContent = percent(e.prefix_hit_rate);
 		box.turn.textContent = millis(e.longest_turn_s);
-		verdict(e.why);
+		verdict(e.why, e.at);
 		memory(e);
 		knobs(e);
 		clients(e);

@@ -84,6 +84,39 @@ static void see_turns(struct past *p, const struct stats_page *page)
 	}
 }
 
+/* Keep a second, until `now`, in which something was under way. */
+static void see_busy(struct past *p, const struct stats_mark *now)
+{
+	struct past_busy b = { .from_ns = p->mark.at_ns, .to_ns = now->at_ns, .at = unix_of(now->at_ns) };
+	uint64_t busy = 0;
+
+	counters_between(&p->mark.count, &now->count, &b.n);
+	for (int i = 0; i < N_BOUND; i++)
+		busy += i == BOUND_IDLE ? 0 : b.n.bound_ns[i];
+	if (busy)
+		p->busy[p->n_busy++ % PAST_BUSY] = b;
+}
+
+uint64_t past_lately(const struct past *p, struct stats_mark *sum, uint32_t *until)
+{
+	uint64_t first = 0;
+
+	*sum = (struct stats_mark){ 0 };
+	*until = 0;
+	for (uint64_t i = p->n_busy > PAST_BUSY ? p->n_busy - PAST_BUSY : 0; i < p->n_busy; i++) {
+		const struct past_busy *b = &p->busy[i % PAST_BUSY];
+
+		if (b->to_ns + PAST_BUSY_S * 1000000000ull < p->mark.at_ns)
+			continue;
+		first = first ? first : b->from_ns;
+		sum->at_ns += b->to_ns - b->from_ns;
+		for (size_t k = 0; k < COUNTERS_WORDS; k++)
+			counter_set(&sum->count, k, counter_value(&sum->count, k) + counter_value(&b->n, k));
+		*until = b->at;
+	}
+	return first;
+}
+
 void past_look(struct past *p, const struct stats_page *page, bool alive)
 {
 	const bool other = page->epoch != p->epoch;
@@ -99,6 +132,7 @@ void past_look(struct past *p, const struct stats_page *page, bool alive)
 		p->second = p->minute = (struct past_hists){ page->hist[HIST_TTFT], page->hist[HIST_ITL],
 		                                             page->hist[HIST_QUEUE] };
 		p->minute_now = unix_of(now.at_ns) / 60;
+		p->n_busy = 0;
 		memcpy(p->knob, page->knob, sizeof(p->knob));
 	}
 	see_turns(p, page);
@@ -109,6 +143,7 @@ void past_look(struct past *p, const struct stats_page *page, bool alive)
 	r->v[PAST_KV] = page->n_blocks ? (uint32_t)(1000 * page->blocks_used / page->n_blocks) : 0;
 	latencies(&r->v[PAST_TTFT_50], page, &p->second);
 	see_minute(p, page, r->at / 60);
+	see_busy(p, &now);
 	p->mark = now;
 }
 

@@ -15,6 +15,8 @@
 
 #define PAST_SECONDS 600
 #define PAST_TURNS   64
+#define PAST_BUSY    10                       /* seconds with work that are judged */
+#define PAST_BUSY_S  300                      /* and how old they may be */
 
 /* Columns of one row: of the axes in ms, of rates in 1/s, of latencies in us. */
 enum past_column {
@@ -39,6 +41,12 @@ struct past {
 	uint32_t minute_now;                  /* its number: seconds since 1970 / 60 */
 	struct past_row row[PAST_SECONDS];    /* row i lies at [i % PAST_SECONDS] */
 	uint64_t n_rows;
+	struct past_busy {
+		uint64_t from_ns, to_ns;
+		uint32_t at;                  /* its end, seconds since 1970 */
+		struct counters n;
+	} busy[PAST_BUSY];                    /* something was under way; second i lies at [i % PAST_BUSY] */
+	uint64_t n_busy;
 	int64_t knob[N_KNOBS];
 	struct past_turn { uint32_t at; int knob; int64_t was, now; } turn[PAST_TURNS];
 	uint64_t n_turns;                     /* turn i lies at [i % PAST_TURNS] */
@@ -46,6 +54,11 @@ struct past {
 
 /* Look at a page that was just read; once a second. */
 void past_look(struct past *p, const struct stats_page *page, bool alive);
+
+/* What was counted in the last busy seconds, as a mark: at_ns is how long they took together.  Returns when the
+ * first of them began, MONOTONIC; 0: there was none in the last five minutes.  *until: end of the last, seconds
+ * since 1970. */
+uint64_t past_lately(const struct past *p, struct stats_mark *sum, uint32_t *until);
 
 /* {"seconds": {"at": [..], "why": {"seqs": [..], ..}, ..}, "minutes": {..}, "turns": [..]}.  A column of
  * zeros is left out.  page NULL: no minutes. */

@@ -198,11 +198,45 @@ static void test_turns(void **state)
 	assert_int_equal(past.n_turns, PAST_TURNS + 3);
 }
 
+/* The last ten seconds with work, whatever idle ones are between; none that is older than five minutes. */
+static void test_lately(void **state)
+{
+	struct stats_mark sum;
+	uint32_t until;
+
+	(void)state;
+	past_look(&past, &page, true);
+	assert_int_equal(past_lately(&past, &sum, &until), 0);
+	assert_int_equal(sum.at_ns, 0);
+	for (int i = 0; i < 14; i++) {            /* the first four are not among them */
+		second(i < 4 ? 1000 : 900, 10);
+		past_look(&past, &page, true);
+		page.accounted_ns += SECOND;      /* idle */
+		page.count.why_ns[WHY_EMPTY] += SECOND;
+		page.count.bound_ns[BOUND_IDLE] += SECOND;
+		past_look(&past, &page, true);
+	}
+	assert_int_equal(past_lately(&past, &sum, &until), begin + 8 * SECOND);
+	assert_int_equal(sum.at_ns, 10 * SECOND);
+	assert_int_equal(sum.count.why_ns[WHY_SEQS], 9 * SECOND);
+	assert_int_equal(sum.count.why_ns[WHY_EMPTY], SECOND);
+	assert_int_equal(sum.count.bound_ns[BOUND_COMPUTE], 10 * SECOND);
+	assert_int_equal(sum.count.generation_tokens, 100);
+	page.accounted_ns += 295 * SECOND;
+	past_look(&past, &page, true);
+	past_lately(&past, &sum, &until);
+	assert_int_equal(sum.at_ns, 3 * SECOND);
+	page.epoch++;                             /* another daemon */
+	past_look(&past, &page, true);
+	assert_int_equal(past_lately(&past, &sum, &until), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup(test_seconds, fresh), cmocka_unit_test_setup(test_wraps, fresh),
 	                                    cmocka_unit_test_setup(test_minutes, fresh),
-	                                    cmocka_unit_test_setup(test_latencies, fresh), cmocka_unit_test_setup(test_turns, fresh) };
+	                                    cmocka_unit_test_setup(test_latencies, fresh), cmocka_unit_test_setup(test_turns, fresh),
+	                                    cmocka_unit_test_setup(test_lately, fresh) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
