@@ -317,8 +317,8 @@ static int run_all(struct batch *b)
 
 /* ---- start and end ---- */
 
-/* The model that the daemon says it serves, into *out; NULL: the default one.  The page's owner chose that path,
- * so it is opened only if the owner is us or root.  0, or -errno and a sentence. */
+/* The model that the daemon says it serves, into *out; NULL: the default one.  The page's owner chose that
+ * path, so it is opened only if the owner is us or root.  0, or -errno and a sentence. */
 static int model_of(struct batch *b, const struct instance *in, const char **out)
 {
 	const struct stats_page *page = in->page;
@@ -331,9 +331,9 @@ static int model_of(struct batch *b, const struct instance *in, const char **out
 	*out = NULL;
 	if (slash && !strcmp(slash + 1, LOCATE_DEFAULT))
 		return 0;
-	return refuse(-EPERM, b->err, sizeof(b->err), "%s/stats names the model %s, but that page belongs to uid %u, "
-	              "which is neither yours nor root's and could name any file: name the model with --model", in->dir,
-	              page->model_path, (unsigned)owner);
+	return refuse(-EPERM, b->err, sizeof(b->err), "%s/stats names the model %s, but that page belongs to "
+	              "uid %u, which is neither yours nor root's and could name any file: name the model with "
+	              "--model", in->dir, page->model_path, (unsigned)owner);
 }
 
 /* Start a slipring-http that answers to the names of the daemon's own; WORDS come last, and so win. */
