@@ -55,9 +55,9 @@ struct past {
 /* Look at a page that was just read; once a second. */
 void past_look(struct past *p, const struct stats_page *page, bool alive);
 
-/* What was counted in the last busy seconds, as a mark: at_ns is how long they took together.  Returns when the
- * first of them began, MONOTONIC; 0: there was none in the last five minutes.  *until: end of the last, seconds
- * since 1970. */
+/* What was counted in the last busy seconds, as a mark: at_ns is how long they took together.  Returns when
+ * the first of them began, MONOTONIC; 0: there was none in the last five minutes.  *until: when the last one
+ * ended, in s since 1970. */
 uint64_t past_lately(const struct past *p, struct stats_mark *sum, uint32_t *until);
 
 /* {"seconds": {"at": [..], "why": {"seqs": [..], ..}, ..}, "minutes": {..}, "turns": [..]}.  A column of
