@@ -584,9 +584,10 @@ static double key_value(const struct quota_row *r, int i)
 	}
 }
 
-/* What each key's name has used.  The number of series is bounded: names beyond KEYS_SHOWN are "other". */
-static void keys(struct scrape *s, const struct api *a)
+/* The number of series is bounded: names beyond KEYS_SHOWN are "other". */
+void metrics_keys(const struct api *a, struct out *o)
 {
+	struct scrape keys = { .o = o }, *s = &keys;
 	static const struct { const char *name, *type, *help, *extra; } family[] = {
 		{ "slipring_key_requests_total", "counter", "Requests by the name of their API key.", "" },
 		{ "slipring_key_prompt_tokens_total", "counter", "Tokens of their prompts.", "" },
@@ -735,7 +736,6 @@ void metrics_write(struct api *a, struct out *o)
 	process(&s);
 	engines(a, o);
 	http(&s, a);
-	keys(&s, a);
 }
 
 /* The load of all daemons together: what a load balancer in front of this address compares. */

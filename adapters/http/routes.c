@@ -430,6 +430,8 @@ static void get_metrics(struct api *a, struct exchange *x)
 	}
 	out_bytes(&copy, a->metrics.p, a->metrics.n);
 	copy.failed |= a->metrics.failed;
+	if (page_names_keys(a, x))
+		metrics_keys(a, &copy);
 	reply_out(x, "text/plain; version=1.0.0; charset=utf-8", &copy);
 }
 

@@ -102,6 +102,7 @@ void pooled_vector(void *owner, int finish, const struct sr_token *t, const floa
 void pooled_destroy(struct api *a);          /* all calls, after workers_destroy */
 /* metrics.c */
 void metrics_write(struct api *a, struct out *o);
+void metrics_keys(const struct api *a, struct out *o); /* what each key's name has used */
 void metrics_request_done(struct api *a, int route, int status, uint64_t ns, size_t in, size_t out);
 void metrics_orca(struct api *a, bool json, char *line, size_t cap);
 /* routes.c */

@@ -227,6 +227,28 @@ def operators(p, stop):
     p.adapter()
 
 
+def names_of_keys(p, stop):
+    """Who uses how much is for this machine and for operators; the rest of /metrics is for all."""
+    stop()
+    p.adapter("--host", "0.0.0.0", "--api-key-file", os.path.join(p.dir, "keys"))
+    far = address_here()
+    check(p.ask("POST", "/v1/completions", {"prompt": [1, 2], "max_tokens": 2}, headers={"Authorization": "Bearer plain"})[0] == 200, "alice")
+    hosts = [("127.0.0.1", {None: True, "plain": True, "marked": True})]
+    if far and not far.startswith("127."):
+        hosts.append((far, {None: False, "plain": False, "wrong": False, "marked": True}))
+    for host, keys in hosts:
+        for key, sees in keys.items():
+            c = http.client.HTTPConnection(host, p.port, timeout=10)
+            c.request("GET", "/metrics", headers={"Authorization": "Bearer " + key} if key else {})
+            r = c.getresponse()
+            text = r.read().decode()
+            check(r.status == 200 and "vllm:generation_tokens_total" in text, f"{host} {key}: {r.status}")
+            check(('slipring_key_requests_total{key="alice"}' in text) == sees and ("alice" in text) == sees, f"{host}, key {key}: names")
+            c.close()
+    stop()
+    p.adapter()
+
+
 def viewers(p):
     all_of_them = [Viewer(p) for _ in range(16)]
     check(all(v.event()["hello"] for v in all_of_them), "16 look")
@@ -277,6 +299,7 @@ def main():
         judged(p)
         knobs(p, stop)
         operators(p, stop)
+        names_of_keys(p, stop)
         viewers(p)
         the_daemon_dies_and_comes_back(p)
         v = Viewer(p)

@@ -15,6 +15,14 @@ static bool is_local(const char *peer)
 	       !strncmp(peer, "[::ffff:127.", 12);
 }
 
+bool page_names_keys(const struct api *a, struct exchange *x)
+{
+	const struct asked *q = exchange_ctx(x);
+
+	return q->right.operator || is_local(exchange_peer(x)) ||
+	       (a->cfg->metrics_key && auth_shows(exchange_request(x), a->cfg->metrics_key));
+}
+
 bool page_shown(const struct api *a, const struct exchange *x)
 {
 	return a->cfg->ui == UI_ON || (a->cfg->ui == UI_LOCAL && is_local(exchange_peer(x)));

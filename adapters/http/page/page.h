@@ -16,6 +16,10 @@ struct replica;
 /* Is the page served on this connection?  With --ui local: on one from this machine. */
 bool page_shown(const struct api *a, const struct exchange *x);
 
+/* May this request see the names of keys and what each has used?  From this machine, or with a key that the
+ * key file marks operator, or with that of --metrics-key. */
+bool page_names_keys(const struct api *a, struct exchange *x);
+
 /* What the page may show and do.  With keys: all, by one that its file marks operator.  Without: names of
  * clients to this machine; and it turns knobs with --ui-knobs. */
 enum page_right { PAGE_SEES_CLIENTS = 1, PAGE_TURNS_KNOBS = 2 };
