@@ -38,8 +38,7 @@ extern "C" {
  * Releases that compute the same share it.
  *
  * Raise it by hand with every change after which any back end or family may give other bits: the order of a sum, the
- * type of an intermediate value, the layout or rounding of a KV block, a draw.  tests/models/test_bits.c holds it: it
- * fails while the bits of a tiny model of any family differ from those that are recorded beside this number. */
+ * type of an intermediate value, the layout or rounding of a KV block, a draw. */
 #define SR_BITS 1u
 
 /* A hash of SR_BITS and of what else the bits depend on: the results of the C library's functions. */

@@ -2,14 +2,19 @@
  *
  * All children get all arguments; each reads those that concern it.  They report to this process by
  * sd_notify.  So the adapter starts when every daemon is ready, and the port opens when requests can be
- * answered.  A watchdog ping is passed on when every child has sent one since the last, so the service
- * manager sees when one hangs.  A signal goes to all, and they drain.
+ * answered.  A child that has not pinged for --hang-timeout is killed and started again, as if it had died.
+ * A watchdog ping is passed on when every child has sent one since the last, so the service manager sees
+ * when one hangs.  A signal goes to all, and they drain.
  *
  * There is one daemon, or --data-parallel-size of them, for each model of --models.  A daemon that ends is
  * started again, at first at once and then a second after its last start; the adapter holds its requests
- * meanwhile.  DEATHS_MAX deaths in a row end everything: those of daemons that were not ready for STEADY_NS.
- * So does the end of the adapter, or of a daemon that was never ready.  This process exits with that child's
- * code.
+ * meanwhile.  While another daemon of its model is ready, one that keeps dying is started after 1, 2, 4 .. 60
+ * s; else DEATHS_MAX deaths in a row end everything: those of children that were not ready for STEADY_NS.  So
+ * does a child that was never ready, or an adapter that somebody stopped.  This process exits with that
+ * child's code.
+ *
+ * The adapter gives us its listening sockets (FDSTORE=1).  When it dies it is started again with them, so no
+ * client is refused meanwhile; what ends are its connections.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +47,10 @@
 #define SECOND     1000000000ull
 #define STEADY_NS  (10 * SECOND)
 #define DEATHS_MAX 5
+#define BACK_OFF_MAX (60 * SECOND)
+#define WATCH_MS   500            /* between two looks for children that hang */
+#define KEPT       2              /* names of sockets: of requests, of metrics */
+#define KEPT_FROM  256            /* descriptors of kept sockets; below them is room for those of a child */
 
 struct child {
 	const char *program;
@@ -56,6 +65,8 @@ struct child {
 	int listen_fd;                /* -1: the daemon opens its socket itself */
 	pid_t pid;                    /* 0 = not running */
 	bool fed;                     /* it has pinged since our last ping */
+	bool leaves;                  /* it drains, and pings no more */
+	uint64_t pinged;              /* when it has, or became ready */
 	uint64_t start, ready;        /* times; ready 0: not since its last start */
 	int deaths;                   /* in a row */
 };
@@ -65,6 +76,11 @@ struct serve {
 	int notify_fd, signal_fd;
 	int secret_fd;                /* of the names of cached prefixes, for daemons alone (core/prefix.h) */
 	bool watched;                 /* our service manager expects watchdog pings */
+	uint64_t manager_ns;          /* between two of these pings */
+	bool served;                  /* the adapter has been ready */
+	uint64_t hang_ns;             /* --hang-timeout; 0: nobody is killed */
+	uint64_t turned;              /* when we last looked for children that hang */
+	struct { char name[24]; int fd[NOTIFY_SOCKETS], n; } kept[KEPT]; /* sockets of the adapter */
 	bool stopping;
 	int code;                     /* exit code of the child that ended everything */
 	int n_daemons;
@@ -107,10 +123,31 @@ static void give_socket(const struct child *c)
 	setenv("LISTEN_FDNAMES", "slipring", 1);
 }
 
+/* In the child: the adapter's sockets, which an earlier one has opened. */
+static void give_kept(const struct serve *s)
+{
+	char names[2 * NOTIFY_SOCKETS * 24] = "", text[16];
+	int n = 0;
+
+	for (int k = 0; k < KEPT; k++)
+		for (int i = 0; i < s->kept[k].n; i++) {
+			dup2(s->kept[k].fd[i], 3 + n);
+			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", n++ ? ":" : "",
+			         s->kept[k].name);
+		}
+	if (!n)
+		return;
+	snprintf(text, sizeof(text), "%d", (int)getpid());
+	setenv("LISTEN_PID", text, 1);
+	snprintf(text, sizeof(text), "%d", n);
+	setenv("LISTEN_FDS", text, 1);
+	setenv("LISTEN_FDNAMES", names, 1);
+}
+
 /* Run the child program beside this one.  An installed slipringd may also be found by PATH. */
 static void run_child(struct serve *s, const struct child *c, const sigset_t *mask)
 {
-	char path[PATH_MAX + 32], self[16];
+	char path[PATH_MAX + 32], self[24];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	char **argv = words_of(s, c), *slash;
 
@@ -119,11 +156,16 @@ static void run_child(struct serve *s, const struct child *c, const sigset_t *ma
 	sigprocmask(SIG_UNBLOCK, mask, NULL);
 	setenv("NOTIFY_SOCKET", s->notify, 1);
 	snprintf(self, sizeof(self), "%d", (int)getpid());
-	if (s->watched)
-		setenv("WATCHDOG_PID", self, 1);  /* it held our own pid */
-	else
+	setenv("WATCHDOG_PID", self, 1);          /* it held our own pid */
+	if (s->hang_ns && (!s->watched || s->hang_ns / 2 < s->manager_ns)) {
+		snprintf(self, sizeof(self), "%llu", (unsigned long long)s->hang_ns / 1000);
+		setenv("WATCHDOG_USEC", self, 1);
+	} else if (!s->watched) {
 		unsetenv("WATCHDOG_USEC");
+	}
 	give_socket(c);
+	if (c == &s->adapter)
+		give_kept(s);
 	argv[0] = (char *)(uintptr_t)c->program;
 	if (n > 0) {
 		path[n] = 0;
@@ -147,7 +189,7 @@ static int start_child(struct serve *s, struct child *c, const sigset_t *mask)
 	c->start = sr_now();
 	c->ready = 0;
 	c->rests = false;
-	c->fed = false;
+	c->fed = c->leaves = false;
 	if (pid < 0) {
 		log_error("%s cannot be started: %s", c->name, strerror(errno));
 		return -errno;
@@ -188,11 +230,33 @@ static void stop_all(struct serve *s)
 	pass_on(s, SIGTERM);
 }
 
+/* Kill children that hang; they are started again, as if they had died.  Time in which we were stopped
+ * ourselves, with them perhaps, does not count. */
+static void watch(struct serve *s)
+{
+	const uint64_t now = sr_now();
+	const bool away = now - s->turned > 2 * SECOND;
+	struct child *c;
+
+	s->turned = now;
+	for (int i = 0; s->hang_ns && (c = child(s, i)); i++) {
+		if (away)
+			c->pinged = now;
+		if (!c->pid || !c->ready || c->leaves || now - c->pinged <= s->hang_ns)
+			continue;
+		log_error("%s (pid %d) has made no turn for %.1f s: it is killed (--hang-timeout)", c->name,
+		          (int)c->pid, (double)(now - c->pinged) / 1e9);
+		c->pinged = now;
+		kill(c->pid, SIGKILL);
+	}
+}
+
 static void feed(struct serve *s, struct child *fed)
 {
 	struct child *c;
 
 	fed->fed = true;
+	fed->pinged = sr_now();
 	for (int i = 0; (c = child(s, i)); i++)
 		if (c->pid && !c->fed && (c == &s->adapter || c->ready)) /* one that loads has no pings */
 			return;
@@ -204,37 +268,86 @@ static void feed(struct serve *s, struct child *fed)
 /* The adapter starts when all daemons are ready. */
 static void daemon_ready(struct serve *s, struct child *c, const sigset_t *mask)
 {
-	c->ready = sr_now();
+	c->ready = c->pinged = sr_now();
 	for (int i = 0; i < s->n_daemons; i++)
 		if (!s->daemon[i].ready)
 			return;
-	if (s->adapter.pid || s->stopping || (start_child(s, &s->adapter, mask) == 0 &&
+	if (s->adapter.pid || s->served || s->stopping || (start_child(s, &s->adapter, mask) == 0 &&
 	    (!s->events.program || start_child(s, &s->events, mask) == 0)))
 		return;
 	s->code = 1;
 	stop_all(s);
 }
 
+/* Sockets of the adapter, for its successor. */
+static void keep(struct serve *s, const char *text, int *fd, int n)
+{
+	static const char head[] = "FDSTORE=1\nFDNAME=";
+	int k = 0;
+
+	if (strncmp(text, head, sizeof(head) - 1))
+		return;
+	text += sizeof(head) - 1;
+	while (k < KEPT && s->kept[k].n && strcmp(s->kept[k].name, text))
+		k++;
+	if (k == KEPT || strlen(text) >= sizeof(s->kept[k].name))
+		return;
+	while (s->kept[k].n)                  /* the adapter has opened others */
+		close(s->kept[k].fd[--s->kept[k].n]);
+	strcpy(s->kept[k].name, text);
+	for (int i = 0; i < n && i < NOTIFY_SOCKETS; i++) {
+		s->kept[k].fd[i] = fcntl(fd[i], F_DUPFD_CLOEXEC, KEPT_FROM);
+		s->kept[k].n += s->kept[k].fd[i] >= 0;
+	}
+}
+
+static struct child *sender(struct serve *s, struct msghdr *m, int **fd, int *n)
+{
+	struct child *c = NULL;
+	struct ucred who;
+
+	*n = 0;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+		if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS) {
+			memcpy(&who, CMSG_DATA(h), sizeof(who));
+			c = child_of(s, who.pid);
+		} else if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
+			*fd = (int *)(void *)CMSG_DATA(h);
+			*n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		}
+	}
+	return c;
+}
+
 /* Take a child's datagram, if there is one.  Messages other than READY go on to our service manager,
  * RELOADING only if it is the adapter's; the state of one of several daemons is none of ours. */
 static bool on_notify(struct serve *s, const sigset_t *mask)
 {
-	char text[512], control[CMSG_SPACE(sizeof(struct ucred))];
+	union { char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(NOTIFY_SOCKETS * sizeof(int))];
+	        struct cmsghdr align; } control;
+	char text[512];
 	struct iovec iov = { text, sizeof(text) - 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
 	                    .msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(s->notify_fd, &m, MSG_DONTWAIT);
-	struct cmsghdr *h = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-	struct ucred who = { 0 };
-	struct child *c;
+	ssize_t n = recvmsg(s->notify_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int *fd = NULL, n_fd = 0;
+	struct child *c = n >= 0 ? sender(s, &m, &fd, &n_fd) : NULL;
 
-	if (!h || h->cmsg_type != SCM_CREDENTIALS)
-		return n >= 0;
-	memcpy(&who, CMSG_DATA(h), sizeof(who));
+	if (n < 0)
+		return false;
 	text[n] = 0;
-	c = child_of(s, who.pid);
-	if (!c || c == &s->events)
+	if (c == &s->adapter && n_fd)
+		keep(s, text, fd, n_fd);
+	for (int i = 0; i < n_fd; i++)
+		close(fd[i]);
+	if (!c || c == &s->events || n_fd)
 		return true;
+	if (strstr(text, "STOPPING=1"))
+		c->leaves = true;
+	if (c == &s->adapter && strstr(text, "READY=1") && !c->ready) {
+		c->ready = c->pinged = sr_now();
+		s->served = true;
+	}
 	if (!strcmp(text, "WATCHDOG=1"))
 		feed(s, c);
 	else if (c == &s->adapter)
@@ -253,6 +366,24 @@ static void hear(struct serve *s, const sigset_t *mask)
 		;
 }
 
+/* Is another daemon of its model ready?  Daemons of a model have the same words. */
+static bool replica_ready(const struct serve *s, const struct child *c)
+{
+	for (int i = 0; i < s->n_daemons; i++)
+		if (&s->daemon[i] != c && s->daemon[i].argv == c->argv && s->daemon[i].pid && s->daemon[i].ready)
+			return true;
+	return false;
+}
+
+/* From one start of a child to the next: longer each time when it keeps dying. */
+static uint64_t back_off(const struct child *c)
+{
+	const int n = c->deaths > 3 ? c->deaths - 3 : 0; /* a few deaths may be chance */
+	const uint64_t ns = SECOND << (n > 6 ? 6 : n);
+
+	return ns < BACK_OFF_MAX ? ns : BACK_OFF_MAX;
+}
+
 /* A child ended by itself.  True: it is to be started again. */
 static bool again(struct serve *s, struct child *c, int status)
 {
@@ -262,8 +393,17 @@ static bool again(struct serve *s, struct child *c, int status)
 		log_error("%s was ended by signal %d (%s)", c->name, WTERMSIG(status),
 		          strsignal(WTERMSIG(status)));
 	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
-	if (c == &s->adapter || !s->adapter.pid)
+	if (!s->served || (c == &s->adapter && WIFEXITED(status) && !WEXITSTATUS(status)))
 		return false;
+	if (c == &s->adapter) {
+		c->deaths = steady ? 1 : c->deaths + 1;
+		if (c->deaths < DEATHS_MAX)
+			log_warn("%s is started again; its connections are lost, the daemons keep what they have",
+			         c->name);
+		else
+			log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);
+		return c->deaths < DEATHS_MAX;
+	}
 	if (c == &s->events) {
 		c->deaths = sr_now() - c->start >= STEADY_NS ? 1 : c->deaths + 1;
 		if (c->deaths < DEATHS_MAX)
@@ -280,8 +420,9 @@ static bool again(struct serve *s, struct child *c, int status)
 		c->deaths = 0;                    /* somebody stopped it: a restart is wanted */
 	else
 		c->deaths = steady ? 1 : c->deaths + 1;
-	if (c->deaths < DEATHS_MAX) {
-		log_warn("%s is started again; %s", c->name, s->n_daemons > 1 ? "the other daemons serve meanwhile" :
+	if (c->deaths < DEATHS_MAX || replica_ready(s, c)) {
+		log_warn("%s is started again in %.0f s; %s", c->name, (double)back_off(c) / 1e9,
+		         s->n_daemons > 1 ? "the other daemons serve meanwhile" :
 		         "requests are held for --daemon-wait seconds");
 		return true;
 	}
@@ -308,16 +449,16 @@ static void on_child(struct serve *s, const sigset_t *mask)
 	}
 }
 
-/* Start daemons that died, each at most once a second.  Returns the ms until the next start, or -1. */
+/* Start children that died, each at most once a second.  Returns the ms until the next start, or -1. */
 static int restart(struct serve *s, const sigset_t *mask)
 {
 	uint64_t now = sr_now(), wait, next = UINT64_MAX;
 	struct child *c;
 
 	for (int i = 0; !s->stopping && (c = child(s, i)); i++) {
-		if (c->pid || c->rests || c == &s->adapter || (c == &s->events && !s->adapter.pid))
+		if (c->pid || c->rests || ((c == &s->adapter || c == &s->events) && !s->served))
 			continue;
-		wait = c->start + SECOND > now ? c->start + SECOND - now : 0;
+		wait = c->start + back_off(c) > now ? c->start + back_off(c) - now : 0;
 		if (!wait && start_child(s, c, mask) < 0)
 			wait = SECOND;
 		if (wait && wait < next)
@@ -344,6 +485,8 @@ static int supervise(struct serve *s, const sigset_t *mask)
 	while (running(s)) {
 		int ms = restart(s, mask);
 
+		if (s->hang_ns && (ms < 0 || ms > WATCH_MS))
+			ms = WATCH_MS;
 		for (int i = 0; i < s->n_daemons; i++) {
 			const struct child *c = &s->daemon[i];
 
@@ -355,6 +498,7 @@ static int supervise(struct serve *s, const sigset_t *mask)
 			if (p[2 + i].revents && !s->daemon[i].pid)
 				s->daemon[i].rests = false;   /* somebody connects: restart() starts it */
 		hear(s, mask);
+		watch(s);
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 			if (si.ssi_signo == SIGCHLD)
 				on_child(s, mask);
@@ -487,7 +631,9 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 	struct kv_events e;
 	int r;
 
-	s->watched = notify_watchdog_ns() > 0;
+	s->manager_ns = notify_watchdog_ns();
+	s->watched = s->manager_ns > 0;
+	s->hang_ns = (uint64_t)(cfg->hang_timeout * 1e9);
 	s->secret_fd = prefix_secret_fd();
 	if (s->secret_fd >= 0)                /* out of the way of 3, which daemons get as their socket */
 		s->secret_fd = fcntl(s->secret_fd, F_DUPFD_CLOEXEC, 10);

@@ -106,7 +106,7 @@ static void run_child(struct parent *p, int i, pid_t parent, const sigset_t *mas
 	const struct process_config pc = {
 		.cfg = &p->cfg, .model = p->model, .n_models = p->n_models, .shared = p->shared,
 		.beat = &p->beat[i],
-		.index = i, .listen_fd = dup(p->at.fd[i]), .beat_ns = SECOND,
+		.index = i, .parent = parent, .listen_fd = dup(p->at.fd[i]), .beat_ns = SECOND,
 		.metrics_fd = p->metrics.n ? dup(p->metrics.fd[i]) : -1,
 	};
 

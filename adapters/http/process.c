@@ -62,7 +62,10 @@ static void on_stop(struct process *me)
 		return;
 	me->stopping = true;
 	me->abort_at = now + limit;
-	api_drain(me->api);
+	if (me->p->parent && getppid() != me->p->parent)
+		server_drain(me->server);         /* it died: its successor has the sockets and takes what comes */
+	else
+		api_drain(me->api);
 	notify_sendf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu\nSTATUS=draining",
 	             (unsigned long long)((limit + LINGER_NS + SECOND) / 1000));
 	log_info("draining: %d connections, at most %.0f s", server_connections(me->server),

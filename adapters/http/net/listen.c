@@ -15,6 +15,7 @@
 #include "core/instance/notify.h"
 #include "listen.h"
 
+#define LISTEN_KEPT "kept-http"   /* our sockets' name at `slipring serve` */
 #define BACKLOG 4096              /* the kernel takes less if net.core.somaxconn is less */
 
 static int complain(char *err, size_t errlen, const char *what, const char *where, int code)
@@ -213,6 +214,24 @@ static int open_own(struct listener *l, const struct config *cfg, int n, char *e
 	return r;
 }
 
+/* Those that our predecessor, which died, gave to `slipring serve`; or our own, which it gets. */
+static int kept_or_own(struct listener *l, const struct config *cfg, const char *name, int n, char *err,
+                       size_t errlen)
+{
+	int r;
+
+	l->n = notify_sockets(name, l->fd, n);
+	if (l->n == n) {
+		l->unlink = cfg->uds;
+		return 0;
+	}
+	listen_close(l);
+	r = open_own(l, cfg, n, err, errlen);
+	if (r == 0)
+		notify_store(name, l->fd, n);
+	return r;
+}
+
 int listen_open(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen)
 {
 	int fd = notify_socket("http"), r;
@@ -222,9 +241,9 @@ int listen_open(struct listener *l, const struct config *cfg, int n, char *err, 
 		snprintf(err, errlen, "--api-server-count is %d; it must be 1 to %d.", n, LISTEN_MAX);
 		return -EINVAL;
 	}
-	if (fd < 0)
+	if (fd < 0 && notify_socket(LISTEN_KEPT) < 0)
 		fd = notify_socket(NULL);
-	r = fd >= 0 ? inherited(l, fd, n, err, errlen) : open_own(l, cfg, n, err, errlen);
+	r = fd >= 0 ? inherited(l, fd, n, err, errlen) : kept_or_own(l, cfg, LISTEN_KEPT, n, err, errlen);
 	if (r == 0)
 		write_url(l, cfg);
 	else
@@ -243,7 +262,7 @@ int listen_metrics(struct listener *l, const struct config *cfg, int n, char *er
 		return 0;
 	own.port = cfg->metrics_port;
 	own.uds = NULL;
-	r = open_own(l, &own, n, why, sizeof(why));
+	r = kept_or_own(l, &own, LISTEN_KEPT "-metrics", n, why, sizeof(why));
 	if (r < 0)
 		snprintf(err, errlen, "--metrics-port %d: %s", cfg->metrics_port, why);
 	else

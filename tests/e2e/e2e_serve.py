@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Each process of `slipring serve` dies or hangs alone: the adapter is started again with its sockets and refuses
+nobody; a daemon that hangs is killed, and its answers go on elsewhere.  The null device computes."""
+from harness import *
+
+ASK = {"prompt": [504, 3575, 282], "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+SLOW = ["--device", "null", "--null-step-us", 10000, "--max-model-len", 512, "--hang-timeout", 2]
+
+
+def adapter(p):
+    found = children(p.procs["slipring"].pid, "slipring-http")
+    return next(iter(found), None)
+
+
+def adapter_dies(count):
+    with Programs() as p:
+        p.serve(*SLOW, "-dp", 2, "--api-server-count", count, "--metrics-port", 0, MODEL)
+        daemon, first, port = daemons(p), adapter(p), p.port
+        for signal_ in (signal.SIGKILL, signal.SIGSTOP):
+            pid = adapter(p)
+            begin = time.monotonic()
+            os.kill(pid, signal_)
+            got = p.together(8, lambda i: p.ask("POST", "/v1/completions", {**ASK, "max_tokens": 3}, timeout=60))
+            lost = [g for g in got if isinstance(g, BaseException) or g[0] != 200]
+            if signal_ == signal.SIGKILL:
+                print(f"{count} processes: answers again after {time.monotonic() - begin:.2f} s")
+                check(all(not isinstance(g, ConnectionRefusedError) for g in got), f"nobody is refused: {lost}")
+            check(wait_for(lambda: adapter(p) not in (None, pid), 20), "the adapter is started again")
+            check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "and serves")
+            check(p.ask("POST", "/v1/completions", {**ASK, "max_tokens": 3})[0] == 200, "at the same port")
+        check(daemons(p) == daemon and adapter(p) != first and p.port == port, "the daemons notice nothing")
+        check("is started again; its connections are lost" in p.log("slipring"), "the log says so")
+        check("slipring-http (pid" in p.log("slipring") and "has made no turn for" in p.log("slipring"), "and why")
+        p.procs["slipring"].terminate()
+        check(p.procs["slipring"].wait(20) == 0, "it ends as it should")
+
+
+def daemon_hangs():
+    with Programs() as p:
+        p.serve(*SLOW, "-dp", 2, MODEL)
+        ask = lambda i: p.ask("POST", "/v1/completions", {**ASK, "prompt": [i + 5, 9], "max_tokens": 300}, timeout=120)
+        text = lambda a: (a[0], json.loads(a[2])["choices"][0]["text"] if a[0] == 200 else a[2])
+        want = [text(a) for a in p.together(8, ask)]
+        got, pids = [], daemons(p)
+        t = threading.Thread(target=lambda: got.extend(p.together(8, ask)))
+        t.start()
+        check(wait_for(lambda: p.ask("GET", "/metrics")[2].count("num_requests_running"), 20), "they run")
+        time.sleep(.5)
+        os.kill(pids[0], signal.SIGSTOP)
+        begin = time.monotonic()
+        t.join(120)
+        check([text(a) for a in got] == want, f"no answer is lost or changed: {got}"[:2000])
+        print(f"a daemon hung: all answers after {time.monotonic() - begin:.1f} s")
+        check(wait_for(lambda: daemons(p).get(0, pids[0]) != pids[0], 20), "it is replaced")
+        check(daemons(p)[1] == pids[1], "alone")
+        check("slipringd 0 (pid" in p.log("slipring") and "has made no turn for" in p.log("slipring"), "the log says so")
+
+
+need_model()
+adapter_dies(1)
+adapter_dies(2)
+daemon_hangs()
+done()
