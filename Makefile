@@ -74,7 +74,7 @@ slipringd_LIBS    := -luring -lhugetlbfs -ljansson -lyaml -lxxhash -lcrypto
 slipring-http_SRC := core/prefix.c $(call below,adapters/http) $(PAGE) $(FIGURES) $(TEXT) $(CLIENT) $(GROUND)
 slipring-http_LIBS := -luring -ljansson -lyaml -lssl -lcrypto -lpcre2-8 -lutf8proc
 slipring_SRC      := $(call below,tools) $(FIGURES) $(TEXT) $(CLIENT) $(sort $(GROUND) $(MODELS)) core/plan.c core/groups.c core/prefix.c core/listen.c core/kv/most.c $(KERNELS)
-slipring_LIBS     := -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
+slipring_LIBS     := -ledit -lncursesw -luring -ljansson -lyaml -lcrypto -lpcre2-8 -lutf8proc -lcurl
 
 slipring-events_SRC  := core/events.c $(call below,adapters/events) $(GROUND)
 slipring-events_LIBS := -lzmq -luring -ljansson -lyaml -lcrypto

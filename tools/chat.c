@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "session.h"
+#include "terminal.h"
 #include "core/instance/refuse.h"
 
 #define MAX_TOKENS 1024          /* of an answer, by default */
@@ -38,6 +39,7 @@ struct chat {
 	const char *system;          /* first message, or NULL */
 	char *answer;                /* text of the answer under way */
 	size_t n_answer, answer_cap;
+	struct words shown;          /* the same on its way to the terminal */
 	pid_t daemon;                /* our own, or 0 */
 	char instance[32];           /* its name */
 };
@@ -159,7 +161,7 @@ static void print(void *arg, const char *s, size_t n)
 	size_t cap = c->answer_cap ? c->answer_cap : 4096;
 	char *p;
 
-	fwrite(s, 1, n, stdout);
+	words_put(&c->shown, s, n);
 	fflush(stdout);
 	while (cap < c->n_answer + n)
 		cap *= 2;
@@ -215,6 +217,7 @@ static int chat_turn(struct chat *c, const char *text, size_t n)
 	n_prompt = render_prompt(c, &prompt, err, sizeof(err));
 	interrupted = 0;
 	c->n_answer = 0;
+	c->shown = (struct words){ .to = stdout, .columns = words_columns(stdout) };
 	rc = n_prompt < 0 ? (int)n_prompt :
 	     session_ask(&c->s, &c->o, prompt, (size_t)n_prompt, SR_TEXT_SPECIAL_PARSE, print, c,
 	                 &interrupted, &a, err, sizeof(err));
@@ -224,6 +227,7 @@ static int chat_turn(struct chat *c, const char *text, size_t n)
 		json_array_remove(c->messages, json_array_size(c->messages) - 1);
 		return rc;
 	}
+	words_end(&c->shown);
 	putchar('\n');
 	fflush(stdout);
 	add_message(c, "assistant", c->answer ? c->answer : "", c->n_answer);
@@ -233,7 +237,7 @@ static int chat_turn(struct chat *c, const char *text, size_t n)
 }
 
 /* Run a line that begins with "/".  True: the conversation is over. */
-static bool command(struct chat *c, char *line, char **system)
+static bool command(struct chat *c, const char *line, char **system)
 {
 	if (!strcmp(line, "/quit") || !strcmp(line, "/exit"))
 		return true;
@@ -250,30 +254,46 @@ static bool command(struct chat *c, char *line, char **system)
 	return false;
 }
 
+/* A line of what is no terminal, as terminal_line() gives one. */
+static ssize_t plain_line(char **line, size_t *cap)
+{
+	ssize_t n = getline(line, cap, stdin);
+
+	if (n < 0 && errno == EINTR && interrupted) {
+		clearerr(stdin);
+		return -EINTR;
+	}
+	if (n > 0 && (*line)[n - 1] == '\n')
+		(*line)[--n] = 0;
+	return n < 0 ? -ENODATA : n;
+}
+
 static int converse(struct chat *c)
 {
-	bool tty = isatty(STDIN_FILENO);
-	char *line = NULL, *system = NULL;
+	bool tty = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+	char *own = NULL, *system = NULL;
+	struct terminal *t = NULL;
+	const char *line;
 	size_t cap = 0;
 	ssize_t n;
 	int rc = 0;
 
-	if (tty)
+	if (tty) {
 		fprintf(stderr, "%.64s; /help lists the commands\n", sr_model(c->s.conn)->name);
+		if (terminal_open(&t, &interrupted) < 0)
+			return 1;
+	}
 	for (;;) {
-		if (tty)
-			fprintf(stderr, "> ");
 		interrupted = 0;
-		n = getline(&line, &cap, stdin);
-		if (n < 0 && errno == EINTR && interrupted) {      /* Ctrl-C at the prompt: a new line */
-			clearerr(stdin);
+		n = t ? terminal_line(t, &line) : plain_line(&own, &cap);
+		if (!t)
+			line = own;
+		if (n == -EINTR) {                    /* Ctrl-C at the prompt: a new line */
 			fputc('\n', stderr);
 			continue;
 		}
 		if (n < 0)
 			break;
-		if (n && line[n - 1] == '\n')
-			line[--n] = 0;
 		if (!n)
 			continue;
 		if (line[0] == '/') {
@@ -285,7 +305,8 @@ static int converse(struct chat *c)
 		if (rc == -ECONNRESET)
 			break;
 	}
-	free(line);
+	terminal_close(t);
+	free(own);
 	free(system);
 	return rc ? 1 : 0;
 }

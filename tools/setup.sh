@@ -9,7 +9,7 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev liburing-dev libhugetlbfs-dev libjansson-dev libssl-dev
-libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libzmq3-dev libcurl4-openssl-dev libncurses-dev
+libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libzmq3-dev libcurl4-openssl-dev libncurses-dev libedit-dev
 ca-certificates python3 python3-pip"
 tests="libcmocka-dev openssl g++ chromium"
 fuzz="clang libclang-rt-dev"
