@@ -57,7 +57,7 @@ endif
 # Every .c file below a folder, two levels deep at most.
 below   = $(wildcard $(addsuffix /*.c,$(1)) $(addsuffix /*/*.c,$(1)))
 
-GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c)
+GROUND  := $(filter-out %/record.c,$(wildcard core/instance/*.c)) $(addprefix core/models/,gguf.c safetensors.c locate.c pooling.c defaults.c)
 # Inner loops for AVX2 and AVX-512; other machines have those in plain C.
 VECTORS := $(addprefix kernels/cpu/,lanes.c compact.c compact_held.c compact_iq.c) $(wildcard kernels/cpu/isa/*.c)
 CPU     := $(filter-out $(if $(filter x86_64,$(MACHINE)),,$(VECTORS)),$(wildcard kernels/cpu/*.c kernels/cpu/isa/*.c))

@@ -34,6 +34,7 @@
 #include "core/instance/kv_events.h"
 #include "core/kv/kv.h"
 #include "listen.h"
+#include "core/models/defaults.h"
 #include "core/models/load.h"
 #include "core/models/locate.h"
 #include "core/instance/log.h"
@@ -410,6 +411,23 @@ static int make_events(struct daemon *d)
 	return 0;
 }
 
+/* What clients are told of a request that does not say how it is drawn. */
+static int read_defaults(struct daemon *d, struct clients_config *c)
+{
+	struct defaults s;
+	char words[160];
+
+	if (defaults_read(&s, d->where.path, d->where.gguf, d->cfg.generation_config, d->cfg.override_generation_config,
+	                  d->err, sizeof(d->err)) < 0)
+		return fail(d, "cannot start");
+	defaults_sampling(&s, &c->sampling);
+	c->max_tokens = s.max_tokens > 0 ? (uint32_t)s.max_tokens : 0;
+	defaults_say(&s, words, sizeof(words));
+	if (!c->only_pooled)
+		log_info("Requests that do not say otherwise: %s (%s)", words, s.from);
+	return 0;
+}
+
 static int make_clients(struct daemon *d, int listen_fd)
 {
 	const struct identity what = identity(d);
@@ -434,6 +452,10 @@ static int make_clients(struct daemon *d, int listen_fd)
 	if (locate_vocab_hash(&d->where, c.vocab_hash, d->err, sizeof(d->err)) < 0) {
 		close(listen_fd);
 		return fail(d, "cannot open the model");
+	}
+	if (read_defaults(d, &c) < 0) {
+		close(listen_fd);
+		return -1;
 	}
 	if (clients_create(&d->loop.cl, &c, d->loop.io, listen_fd) < 0) {
 		snprintf(d->err, sizeof(d->err), "no memory for %d clients", c.max);

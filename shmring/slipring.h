@@ -73,6 +73,11 @@ struct sr_model_info {
 	uint32_t width;          /* most elements of a vector; 0: the daemon makes none */
 	uint32_t answers;        /* two daemons with the same number here answer alike: same files, same settings
 	                            of what is computed, same back end.  0: not known */
+	struct sr_sampling sampling; /* for a request of which nothing is known: as the model's files and the
+	                            daemon's settings have it.  A top_p and a repetition that are off are 1; the
+	                            seed is 0 */
+	uint32_t max_tokens;     /* of such an answer; 0: as many as fit */
+	uint32_t padding;
 };
 
 enum {                       /* flags of a connection */

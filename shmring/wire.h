@@ -176,7 +176,7 @@ _Static_assert(offsetof(struct sr_wire_request, span) == 64 && sizeof(struct sr_
                sizeof(struct sr_sampling) == 40, "no holes");
 _Static_assert(sizeof(struct sr_up) == 6 * 128 && sizeof(struct sr_down) <= SR_PAGE, "a page");
 _Static_assert(sizeof(struct sr_hello) == 64 && sizeof(struct sr_welcome) == 40, "no holes");
-_Static_assert(sizeof(struct sr_model_info) == 144, "no holes");
+_Static_assert(sizeof(struct sr_model_info) == 192, "no holes");
 _Static_assert(sizeof(struct sr_pair) == 8 && sizeof(float) == 4, "spans are of 4-byte words");
 
 /* Powers of two and whole pages; both sides check.  Cancels have 2 * live places: one for each

@@ -20,7 +20,7 @@ while [ ! -s "$dir/url" ]; do
 done
 url=$(cat "$dir/url")
 
-question="Give me three tips for sleeping well."
+question="What is photosynthesis? Answer in two sentences."
 echo "demo: the server is at $url; over HTTP (vLLM's API):"
 echo
 echo "  curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\":[..],\"stream\":true}'"
@@ -28,8 +28,8 @@ echo
 python3 - "$url" "$question" <<'PY'
 import json, sys, time, urllib.request
 url, question = sys.argv[1:]
-body = {"messages": [{"role": "user", "content": question}], "max_tokens": 100, "temperature": 0,
-        "stream": True, "stream_options": {"include_usage": True}}
+body = {"messages": [{"role": "user", "content": question}], "max_tokens": 100, "stream": True,
+        "stream_options": {"include_usage": True}}
 r = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
                            {"Content-Type": "application/json"})
 start = time.perf_counter(); first = None; usage = None

@@ -23,9 +23,10 @@ const char session_help[] =
 	"  --instance NAME         which daemon (default: \"default\")\n"
 	"  --model MODEL           the model it serves, for the tokenizer (default: found automatically)\n"
 	"  -n, --max-tokens N      most tokens in an answer\n"
-	"  --temperature T         0 = always the most likely token (default)\n"
+	"  --temperature T         0 = always the most likely token\n"
 	"  --top-p P, --top-k K, --min-p P\n"
 	"  --repetition-penalty R, --presence-penalty P, --frequency-penalty F\n"
+	"                          what is not given is as the daemon has it: slipring show says it\n"
 	"  --seed N                the same random choices every time\n"
 	"  --ignore-eos            do not stop at the end of the answer\n"
 	"  --json-schema FILE      the answer is JSON that this schema allows\n"
@@ -90,11 +91,11 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 	switch (k) {
 	case 0:
 	case 1: o->ask.max_tokens = (uint32_t)d; break;
-	case 2: o->ask.sampling.temperature = (float)d; break;
-	case 3: o->ask.sampling.top_p = (float)d; break;
-	case 4: o->ask.sampling.top_k = (int32_t)d; break;
-	case 5: o->ask.sampling.min_p = (float)d; break;
-	case 6: o->ask.sampling.repetition = (float)d; break;
+	case 2: o->ask.sampling.temperature = (float)d; o->given |= GIVEN_TEMPERATURE; break;
+	case 3: o->ask.sampling.top_p = (float)d; o->given |= GIVEN_TOP_P; break;
+	case 4: o->ask.sampling.top_k = (int32_t)d; o->given |= GIVEN_TOP_K; break;
+	case 5: o->ask.sampling.min_p = (float)d; o->given |= GIVEN_MIN_P; break;
+	case 6: o->ask.sampling.repetition = (float)d; o->given |= GIVEN_REPETITION; break;
 	case 7: o->ask.sampling.presence = (float)d; break;
 	case 8: o->ask.sampling.frequency = (float)d; break;
 	default:
@@ -223,6 +224,29 @@ void session_close(struct session *s)
 	memset(s, 0, sizeof(*s));
 }
 
+/* How the daemon's answers to these options are drawn. */
+static struct sr_sampling sampling_of(const struct session *s, const struct session_options *o)
+{
+	const struct sr_sampling *served = &sr_model(s->conn)->sampling;
+	struct sr_sampling own = o->ask.sampling;
+
+	if (!(o->given & GIVEN_TEMPERATURE))
+		own.temperature = served->temperature;
+	if (!(o->given & GIVEN_TOP_P))
+		own.top_p = served->top_p;
+	if (!(o->given & GIVEN_TOP_K))
+		own.top_k = served->top_k;
+	if (!(o->given & GIVEN_MIN_P))
+		own.min_p = served->min_p;
+	if (!(o->given & GIVEN_REPETITION))
+		own.repetition = served->repetition;
+	if (own.temperature <= 0) {           /* greedy: they cut nothing (as over HTTP) */
+		own.top_p = own.min_p = 0;
+		own.top_k = 0;
+	}
+	return own;
+}
+
 /* Fill the request for a prompt of n ids, and send it. */
 static int submit(struct session *s, const struct session_options *o, const int32_t *ids, size_t n,
                   uint32_t *ticket, char *err, size_t errlen)
@@ -236,6 +260,7 @@ static int submit(struct session *s, const struct session_options *o, const int3
 		return refuse(-EMSGSIZE, err, errlen, "the prompt has %zu tokens; from 1 to %u are possible here", n,
 		              context - 1);
 	q.size = sizeof(q);
+	q.sampling = sampling_of(s, o);
 	q.prompt = ids;
 	q.n_prompt = (uint32_t)n;
 	if (!q.max_tokens || q.max_tokens > context - n)

@@ -12,11 +12,17 @@
 #include "adapters/text/slipring-text.h"
 #include "shmring/slipring.h"
 
+/* Sampling that the options give.  The daemon says the rest (sr_model_info.sampling). */
+enum session_given {
+	GIVEN_TEMPERATURE = 1, GIVEN_TOP_P = 2, GIVEN_TOP_K = 4, GIVEN_MIN_P = 8, GIVEN_REPETITION = 16,
+};
+
 struct session_options {
 	const char *socket, *instance, *model;   /* NULL: the default */
 	const char *grammar, *json_schema;       /* files; NULL: none */
 	const char *regex;                       /* the pattern itself */
-	struct sr_request ask;                   /* sampling; prompt and stops are set per request */
+	struct sr_request ask;                   /* what was given; prompt and stops are set per request */
+	unsigned given;                          /* bits of enum session_given */
 };
 
 struct session {

@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "core/instance/config.h"
+#include "core/models/defaults.h"
 #include "core/models/locate.h"
 #include "core/models/model.h"
 #include "core/plan.h"
@@ -22,6 +23,8 @@ struct show {
 	struct located where;
 	struct model *model;
 	struct plan plan;
+	struct defaults defaults;
+	char sampling[160];            /* these in words; "": it makes vectors alone */
 	char no_plan[1024];            /* why there is no plan, or "" */
 	struct show_devices devices;
 	bool json, tensors;
@@ -159,6 +162,8 @@ static void print_text(struct show *s)
 	for (int i = 0; i < md->n_eos; i++)
 		printf("%s%d", i ? ", " : "", md->eos[i]);
 	printf("%s\n", md->n_eos ? "" : "none");
+	if (s->sampling[0])
+		printf("  sampling      %s, where a request does not say (%s)\n", s->sampling, s->defaults.from);
 	printf("  a token reads %s of weights\n", show_bytes((double)show_token_bytes(m), bytes));
 	print_needs(s);
 	if (!s->no_plan[0])
@@ -192,6 +197,18 @@ static json_t *plan_json(const struct show *s)
 	                 "bytes", (json_int_t)p->ceiling_bytes, "max_concurrency", p->full_seqs);
 }
 
+static json_t *sampling_json(const struct show *s)
+{
+	const struct defaults *d = &s->defaults;
+
+	if (!s->sampling[0])
+		return json_null();
+	return json_pack("{s:f, s:I, s:f, s:f, s:f, s:o, s:s}", "temperature", d->temperature, "top_k",
+	                 (json_int_t)d->top_k, "top_p", d->top_p, "min_p", d->min_p,
+	                 "repetition_penalty", d->repetition, "max_tokens",
+	                 d->max_tokens > 0 ? json_integer(d->max_tokens) : json_null(), "from", d->from);
+}
+
 static void print_model_json(struct show *s)
 {
 	const struct model *md = s->model;
@@ -219,6 +236,7 @@ static void print_model_json(struct show *s)
 	json_object_set_new(out, "experts", show_experts_json(m));
 	json_object_set_new(out, "state", show_state_json(m));
 	json_object_set_new(out, "token_weight_bytes", json_integer((json_int_t)show_token_bytes(m)));
+	json_object_set_new(out, "sampling", sampling_json(s));
 	json_object_set_new(out, "would_need", needs_json(s));
 	json_object_set_new(out, "window_layers", json_integer(windowed(m, &window)));
 	json_object_set_new(out, "window", json_integer(window));
@@ -252,8 +270,13 @@ static int open_all(struct show *s, char *err, size_t errlen)
 	rc = (dummy ? model_open_dummy : model_open)(&s->model, s->where.path, err, errlen);
 	if (rc == -ENOENT && !s->where.gguf)          /* only its settings are here */
 		rc = model_open_dummy(&s->model, s->where.path, err, errlen);
+	if (rc == 0)
+		rc = defaults_read(&s->defaults, s->where.path, s->where.gguf, s->cfg.generation_config,
+		                   s->cfg.override_generation_config, err, errlen);
 	if (rc < 0)
 		return -1;
+	if (!s->model->pooling.kind)
+		defaults_say(&s->defaults, s->sampling, sizeof(s->sampling));
 	ops = sr_backend_find(device[s->cfg.device], s->no_plan, sizeof(s->no_plan));
 	if (ops && s->devices.memory)
 		show_devices_plan(&s->devices, &s->cfg, s->model, ops);

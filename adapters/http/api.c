@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "adapters/text/slipring-text.h"
@@ -254,8 +253,6 @@ static int open_model(struct api *a, char *err, size_t errlen)
 {
 	const struct config *c = a->cfg;
 	const struct sr_text_info *info;
-	const char *dir = c->generation_config;
-	struct stat st;
 	int i, r;
 
 	r = sr_text_open(&a->text, c->tokenizer ? c->tokenizer : a->model.path, err, errlen);
@@ -276,11 +273,8 @@ static int open_model(struct api *a, char *err, size_t errlen)
 	};
 	snprintf(a->fingerprint, sizeof(a->fingerprint), "slipring-%s-%02x%02x%02x%02x", SLIPRING_VERSION,
 	         info->vocab_hash[0], info->vocab_hash[1], info->vocab_hash[2], info->vocab_hash[3]);
-	if (!dir || !strcmp(dir, "auto"))
-		dir = !stat(a->model.path, &st) && S_ISDIR(st.st_mode) ? a->model.path : NULL;
-	else if (!strcmp(dir, "vllm"))
-		dir = NULL;
-	r = ask_defaults_read(&a->limits.defaults, dir, dir && dir == c->generation_config, err, errlen);
+	r = defaults_read(&a->limits.defaults, a->model.path, a->model.gguf, c->generation_config,
+	                  c->override_generation_config, err, errlen);
 	if (!r)
 		r = ask_parts(&a->structured_outputs, "structured-outputs-config", c->structured_outputs,
 		              c->n_structured_outputs, err, errlen);

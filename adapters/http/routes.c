@@ -292,6 +292,27 @@ static int64_t context_of(const struct api *a)
 	return p ? (int64_t)p->max_model_len : 0;
 }
 
+/* How tokens are drawn for a request that does not say. */
+static void write_defaults(struct out *o, const struct defaults *d)
+{
+	out_str(o, ",\"sampling\":{\"temperature\":");
+	out_double(o, d->temperature);
+	out_fmt(o, ",\"top_k\":%lld,\"top_p\":", (long long)d->top_k);
+	out_double(o, d->top_p);
+	out_str(o, ",\"min_p\":");
+	out_double(o, d->min_p);
+	out_str(o, ",\"repetition_penalty\":");
+	out_double(o, d->repetition);
+	out_str(o, ",\"max_tokens\":");
+	if (d->max_tokens > 0)
+		out_int(o, d->max_tokens);
+	else
+		out_str(o, "null");
+	out_str(o, ",\"from\":");
+	out_json_str(o, d->from);
+	out_str(o, "}");
+}
+
 static void write_model(const struct api *a, struct out *o, const struct ask_limits *l, const char *name)
 {
 	int64_t context = l->context ? l->context : context_of(a);
@@ -306,6 +327,9 @@ static void write_model(const struct api *a, struct out *o, const struct ask_lim
 		out_int(o, context);
 	else
 		out_str(o, "null");
+	if (!a->cfg->generation_config || strcmp(a->cfg->generation_config, "vllm") != 0 ||
+	    a->cfg->override_generation_config)
+		write_defaults(o, &l->defaults);  /* vLLM's model cards do not have it */
 	out_fmt(o, ",\"permission\":[{\"id\":\"modelperm-%016llx\",\"object\":\"model_permission\","
 	        "\"created\":%lld,\"allow_create_engine\":false,\"allow_sampling\":true,"
 	        "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"

@@ -66,21 +66,22 @@ class Options(C.Structure):
                 ("vectors", C.c_uint32), ("timeout_ms", C.c_uint32)]
 
 
-class ModelInfo(C.Structure):
-    _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
-                ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
-                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32), ("guides", C.c_uint32),
-                ("vectors", C.c_uint32), ("width", C.c_uint32), ("answers", C.c_uint32)]
-
-
-class Pair(C.Structure):
-    _fields_ = [("id", C.c_int32), ("value", C.c_float)]
-
-
 class Sampling(C.Structure):
     _fields_ = [("seed", C.c_uint64), ("temperature", C.c_float), ("top_p", C.c_float), ("min_p", C.c_float),
                 ("top_k", C.c_int32), ("presence", C.c_float), ("frequency", C.c_float), ("repetition", C.c_float),
                 ("min_position", C.c_int32)]
+
+
+class ModelInfo(C.Structure):
+    _fields_ = [("name", C.c_char * 64), ("vocab_hash", C.c_uint8 * 32), ("epoch", C.c_uint64),
+                ("vocab", C.c_uint32), ("context", C.c_uint32), ("live", C.c_uint32),
+                ("tokens", C.c_uint32), ("arena", C.c_uint32), ("flags", C.c_uint32), ("guides", C.c_uint32),
+                ("vectors", C.c_uint32), ("width", C.c_uint32), ("answers", C.c_uint32),
+                ("sampling", Sampling), ("max_tokens", C.c_uint32), ("padding", C.c_uint32)]
+
+
+class Pair(C.Structure):
+    _fields_ = [("id", C.c_int32), ("value", C.c_float)]
 
 
 _SAMPLING = [name for name, _ in Sampling._fields_ if name != "min_position"]
@@ -294,6 +295,13 @@ class Session:
     def context(self):
         return _ring.sr_model(self._open()).contents.context
 
+    @property
+    def sampling(self):
+        """How tokens are drawn for a request that does not say, as generate() and chat() take it."""
+        served = _ring.sr_model(self._open()).contents.sampling
+        return {name: float(f"{getattr(served, name):.7g}") if kind is C.c_float else getattr(served, name)
+                for name, kind in Sampling._fields_ if name in ("temperature", "top_p", "min_p", "top_k", "repetition")}
+
     def close(self):
         if self._loop:
             self._loop.remove_reader(_ring.sr_fd(self._conn))
@@ -366,8 +374,8 @@ class Session:
     def generate(self, prompt, **sampling):
         """Continue prompt (text or ids): an Answer, to be iterated over with for or async for.
 
-        sampling: max_tokens (128), temperature, top_p, top_k, min_p, seed, presence, frequency,
-        repetition, min_tokens, priority, ignore_eos, n_top; and guide, what the answer keeps to: a JSON
+        sampling: max_tokens (128), temperature, top_p, top_k, min_p, seed, presence, frequency, repetition (what is
+        not given of these: .sampling), min_tokens, priority, ignore_eos, n_top; and guide, what the answer keeps to: a JSON
         schema (dict), a dataclass or pydantic model, a list of strings to choose from, or a Guide.
         """
         with self._preparing():
@@ -422,6 +430,7 @@ class Session:
             q.stop = self._info.stop
         if sampling.get("seed") is not None:
             q.flags |= SEEDED
+        q.sampling = _ring.sr_model(self._open()).contents.sampling
         for struct, names in (q.sampling, _SAMPLING), (q, ("min_tokens", "priority", "n_top")):
             for name in names:
                 value = sampling.pop(name, None)
@@ -429,6 +438,8 @@ class Session:
                     setattr(struct, name, value)
         if sampling:
             raise TypeError(f"unknown option {next(iter(sampling))!r}")
+        if q.sampling.temperature == 0:                   # greedy: these cut nothing
+            q.sampling.top_p = q.sampling.min_p = q.sampling.top_k = 0
         if guide:
             answer._guide(guide, self._grammar(guide), q.min_tokens)
             q.min_tokens = 0                              # the guide sees to it

@@ -460,19 +460,6 @@ class _Daemon:
 # ---- the classes -------------------------------------------------------------------------------
 
 
-def _defaults(model):
-    """Sampling that the model's generation_config.json recommends, as vLLM takes it."""
-    path = os.path.join(model or "", "generation_config.json")
-    if not model or not os.path.isfile(path):
-        return {}
-    with open(path) as f:
-        j = json.load(f)
-    out = {k: j[k] for k in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty") if j.get(k) is not None}
-    if j.get("max_new_tokens") is not None:
-        out["max_tokens"] = j["max_new_tokens"]
-    return out
-
-
 class LLM:
     """model=None: the daemon of `instance` (or at `socket`), which runs.  Else a daemon of its own for that model,
     with vLLM's settings as slipringd has them: max_model_len=4096, max_num_seqs=64, ..; one that it does not
@@ -492,7 +479,6 @@ class LLM:
             except BaseException:
                 self._daemon.close()
                 raise
-        self._recommended = _defaults(model if model is not None else tokenizer or os.environ.get("SLIPRING_MODEL"))
 
     def close(self):
         if self.session:
@@ -508,7 +494,11 @@ class LLM:
         self.close()
 
     def get_default_sampling_params(self):
-        return SamplingParams(**self._recommended)
+        """As the daemon has them: of the model's files, and its --generation-config."""
+        served = self.session.sampling
+        served["repetition_penalty"] = served.pop("repetition")
+        longest = slipring._ring.sr_model(self.session._open()).contents.max_tokens
+        return SamplingParams(**served, **({"max_tokens": longest} if longest else {}))
 
     def get_tokenizer(self):
         """The session: encode(), decode() and render()."""

@@ -38,6 +38,8 @@ struct clients_config {
 	char     model_name[64];
 	uint8_t  vocab_hash[32];
 	uint32_t answers;             /* as in sr_model_info */
+	struct sr_sampling sampling;  /* the same */
+	uint32_t max_tokens;          /* the same */
 	uint64_t stall_ns;            /* a client with a full ring that reads nothing for this long
 	                                 has its requests cancelled; 0 = never */
 	bool     works;               /* our thread computes too: chores take time from computing */

@@ -684,6 +684,8 @@ static int host_make(struct clients *cl)
 	s.model.guides = cfg->guides;
 	s.model.width = (uint32_t)cfg->width;
 	s.model.answers = cfg->answers;
+	s.model.sampling = cfg->sampling;
+	s.model.max_tokens = cfg->max_tokens;
 	s.model.flags = (cfg->only_pooled ? SR_ONLY_POOLED : 0) | (cfg->labels ? SR_LABELS : 0);
 	memcpy(s.model.name, cfg->model_name, sizeof(s.model.name) - 1);
 	memcpy(s.model.vocab_hash, cfg->vocab_hash, sizeof(s.model.vocab_hash));

@@ -34,7 +34,8 @@ struct config {
 	const char *dtype;                    /* auto half float16 bfloat16 float float32 */
 	const char *quantization;             /* NULL = by the model's files */
 	const char *load_format;              /* auto safetensors gguf dummy */
-	const char *generation_config;        /* auto, vllm, or a directory */
+	const char *generation_config;        /* auto, vllm, or a directory (core/models/defaults.h) */
+	const char *override_generation_config; /* JSON; NULL = none */
 	const char *tokenizer;                /* NULL = the model's */
 	uint64_t seed;
 	enum config_runner runner;            /* are answers tokens or vectors?  auto: as the model's files say */

@@ -32,8 +32,12 @@ const struct option options[] = {
 	OPT("load-format", TEXT, MODEL, D_, load_format, "auto", .choices = "auto safetensors gguf hf dummy",
 	    .help = "dummy: random weights in the model's shape"),
 	OPT("generation-config", TEXT, MODEL, D_ | H_, generation_config, "auto",
-	    .help = "where default sampling settings come from: auto (the model's generation_config.json), vllm "
-	            "(no file), or a folder"),
+	    .help = "how tokens are drawn for a request that does not say: auto (a directory's generation_config.json; "
+	            "a GGUF file's general.sampling keys, else llama.cpp's defaults), vllm (temperature 1, all else "
+	            "off), or a folder with generation_config.json"),
+	OPT("override-generation-config", TEXT, MODEL, D_ | H_, override_generation_config, NULL,
+	    .help = "a JSON object whose members replace those of --generation-config: temperature, top_p, top_k, min_p, "
+	            "repetition_penalty, max_new_tokens"),
 	OPT("tokenizer", TEXT, MODEL, D_ | H_, tokenizer, NULL,
 	    .help = "use the tokenizer of this other model"),
 	OPT("seed", U64, MODEL, D_ | H_, seed, "0",
@@ -61,7 +65,6 @@ const struct option options[] = {
 	TAKE_AT("hf-config-path", TEXT, MODEL, "", "config.json is read from the model's directory"),
 	TAKE_AT("hf-overrides", TEXT, MODEL, "{}", "config.json is taken as it is"),
 	TAKE_AT("hf-token", TEXT, MODEL, "", "nothing is downloaded"),
-	TAKE_AT("override-generation-config", TEXT, MODEL, "{}", "defaults come from --generation-config"),
 	TAKE_AT("rope-scaling", TEXT, MODEL, "{}", "set it in config.json"),
 	TAKE_AT("rope-theta", NUMBER, MODEL, "", "set it in config.json"),
 	TAKE_AT("disable-sliding-window", YESNO, MODEL, "false", "the model's window is used"),

@@ -68,17 +68,24 @@ with slipring.open() as s:
     check("the template is rendered", "Say hello." in s.render(HELLO))
     refused("a message without a role is an Error", lambda: s.render([{"content": "x"}]), slipring.Error)
 
-    a = s.generate("The capital of France is", max_tokens=8)
+    a = s.generate("The capital of France is", max_tokens=8, temperature=0)
     pieces = list(a)
     check("text comes in pieces", len(pieces) > 1)
     check("it is that of the ids", "".join(pieces) == s.decode(a.ids))
     check("the count is right", a.n_tokens == len(a.ids) <= 8 and a.prompt_tokens == 5)
     check("it ended for a reason", a.finish in ("stop", "length"))
-    check("greedy is the same again", s.generate("The capital of France is", max_tokens=8).text() == "".join(pieces))
-    check("ids are taken as they are", s.generate(s.encode("The capital of France is"), max_tokens=8).text() == "".join(pieces))
+    check("greedy is the same again", s.generate("The capital of France is", max_tokens=8, temperature=0).text() == "".join(pieces))
+    check("ids are taken as they are", s.generate(s.encode("The capital of France is"), max_tokens=8, temperature=0).text() == "".join(pieces))
 
     seeded = [s.generate("Once upon a time", max_tokens=12, temperature=1.0, seed=7).text() for _ in range(2)]
     check("a seed repeats", seeded[0] == seeded[1])
+    check("what holds where nothing is said: llama.cpp's, of a GGUF file", s.sampling ==
+          {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition": 1})
+    unsaid = s.generate("Once upon a time", max_tokens=24, seed=7)
+    given = s.generate("Once upon a time", max_tokens=24, seed=7, **s.sampling)
+    check("and it is what is done", unsaid.text() == given.text())
+    drawn = {s.generate("Once upon a time", max_tokens=24).text() for _ in range(4)}
+    check("which is not greedy", len(drawn) > 1)
     check("a conversation is answered", s.chat(HELLO, max_tokens=16).text())
 
     long = s.generate("Count: 1 2 3", max_tokens=500, ignore_eos=True)
@@ -122,9 +129,9 @@ with slipring.open() as s:
         check("nor is it lost in an event loop", long.finish not in ("stop", "length") and long.n_tokens < 500)
         check("there, too, until it is taken", full.calls == -1 and not s._cancels)
 
-    both = [s.generate(p, max_tokens=16, ignore_eos=True) for p in ("One", "Two", "Three")]
+    both = [s.generate(p, max_tokens=16, ignore_eos=True, temperature=0) for p in ("One", "Two", "Three")]
     texts = [b.text() for b in both]
-    check("answers at once are those alone", texts == [s.generate(p, max_tokens=16, ignore_eos=True).text() for p in ("One", "Two", "Three")])
+    check("answers at once are those alone", texts == [s.generate(p, max_tokens=16, ignore_eos=True, temperature=0).text() for p in ("One", "Two", "Three")])
 
     refused("an unknown option", lambda: s.generate("x", nonsense=1), TypeError)
     refused("an empty prompt", lambda: s.generate([]), slipring.Error)
@@ -143,12 +150,12 @@ with slipring.open() as s:
     rang = []
     signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    text = s.generate("One", max_tokens=64, ignore_eos=True).text()
+    text = s.generate("One", max_tokens=64, ignore_eos=True, temperature=0).text()
     signal.setitimer(signal.ITIMER_REAL, 0)
     check("signals in between are nothing", text.startswith(texts[0]) and rang)
 
     async def one(prompt):
-        return "".join([piece async for piece in s.generate(prompt, max_tokens=16, ignore_eos=True)])
+        return "".join([piece async for piece in s.generate(prompt, max_tokens=16, ignore_eos=True, temperature=0)])
 
     async def three():
         return await asyncio.gather(*(one(p) for p in ("One", "Two", "Three")))

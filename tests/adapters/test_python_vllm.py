@@ -62,6 +62,9 @@ def shapes(llm):
         x = llm.generate(form, SamplingParams(temperature=0, max_tokens=8), use_tqdm=False)
         check(len(x) == 1 and x[0].prompt_token_ids == ids and x[0].outputs[0].text == o.outputs[0].text, f"{form}")
     check(llm.generate([], SamplingParams()) == [], "no prompts")
+    own = llm.get_default_sampling_params()
+    check((own.temperature, own.top_k, own.top_p, own.min_p, own.repetition_penalty) == (0.8, 40, 0.95, 0.05, 1),
+          f"what the daemon's model is sampled with: {own}")
 
 
 def as_http(llm):

@@ -22,12 +22,14 @@ def tools_are_seen(p):
 def main():
     need_model()
     with Programs() as p:
-        p.serve("--served-model-name", "smol", "--max-model-len", 4096)
+        p.serve("--served-model-name", "smol", "--max-model-len", 4096, "--generation-config", "vllm")
         r = subprocess.run([sys.executable, os.path.join(HERE, "conformance/run.py"), p.url],
                            capture_output=True, text=True, timeout=300)
         print(r.stdout[-3000:], r.stderr[-2000:])
         tools_are_seen(p)
         check(r.returncode == 0, "recorded answers of vLLM agree")
+    with Programs() as p:
+        p.serve("--served-model-name", "smol", "--max-model-len", 4096)
         lib = os.path.abspath(BUILD)
         r = subprocess.run([sys.executable, os.path.join(HERE, "adapters/test_python.py")], capture_output=True, text=True,
                            timeout=120, env=dict(p.env, SLIPRING_SOCKET=p.socket, SLIPRING_MODEL=MODEL, SLIPRING_LIB=lib))

@@ -67,7 +67,7 @@ async def refused(error, engine, asked, words):
 
 async def answers(engine):
     prompt = list(range(60, 100))
-    own = engine.session.generate(prompt, max_tokens=24, ignore_eos=True)
+    own = engine.session.generate(prompt, max_tokens=24, ignore_eos=True, temperature=0)
     own.text()
     engine._readable()                                # that took the signal, too
     ids, last, scores = await whole(engine, request(prompt, 24, output={"logprobs": 2, "prompt_logprobs": 1}))

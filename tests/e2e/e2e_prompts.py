@@ -54,7 +54,8 @@ def main():
                     check(str(e.strerror or e.args[1]) == json.loads(text)["error"]["message"], f"Python: {e}, HTTP: {text}")
         for system, question in (("Be brief.", "Hi"), ("Be brief.", "Hi "), ("", "Wer bist du? 😀"), (None, "Hi")):
             messages = [{"role": "system", "content": system}] * (system is not None) + [user(question)]
-            r = subprocess.run([os.path.join(BUILD, "slipring"), "chat", "--max-tokens", "32", "--ignore-eos", "--once", question,
+            r = subprocess.run([os.path.join(BUILD, "slipring"), "chat", "--max-tokens", "32", "--ignore-eos", "--temperature", "0",
+                                "--once", question,
                                 *(["--system", system] if system is not None else [])],
                                capture_output=True, env=p.env, timeout=60)
             check(r.returncode == 0, f"slipring chat: {r.stderr}")

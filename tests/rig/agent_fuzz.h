@@ -59,7 +59,7 @@ static inline int agent_fuzz(ask_translate *translate, const uint8_t *data, size
 		.stream_interval = 1,
 		.names = names,
 		.n_names = 1,
-		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
+		.defaults = { 1, 1, 0, 1, 0, -1, -1, "" },
 	};
 	struct problem p;
 	struct ask a;

@@ -127,7 +127,7 @@ static struct ask_limits limits(void)
 		.calls = hermes(),
 		.text = toy, .chat = toy_template, .response_role = "assistant", .vocab = VOCAB, .context = 64, .max_logprobs = 20,
 		.stream_interval = 1, .names = names, .n_names = 2,
-		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
+		.defaults = { 1, 1, 0, 1, 0, -1, -1, "" },
 	};
 }
 

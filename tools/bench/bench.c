@@ -354,10 +354,9 @@ int bench_serve(int argc, char **argv, struct bench_call *call)
 	rc = bench_ring(&b.o) ? open_ring(&b, err, sizeof(err)) : open_http(&b, err, sizeof(err));
 	if (!rc)
 		rc = bench_load(&b.load, &b.o, b.text, err, sizeof(err));
-	if (!rc && isnan(b.o.temperature) && !bench_ring(&b.o))
+	if (!rc && isnan(b.o.temperature))
 		fprintf(call->say, "WARNING: temperature is not set, so the server decides it; for greedy decoding "
-		        "give "
-		       "--temperature=0.\n");
+		        "give --temperature=0.\n");
 	sigaction(SIGINT, &on, NULL);
 	sigaction(SIGTERM, &on, NULL);
 	if (!rc)

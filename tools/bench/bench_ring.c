@@ -142,12 +142,12 @@ static void taken_back(struct ring_client *g, size_t i)
 
 /* ---- requests and tokens ------------------------------------------------------------------------- */
 
-static float or_off(double v)
+static float or_served(double v, float served)
 {
-	return isnan(v) ? 0 : (float)v;
+	return isnan(v) ? served : (float)v;
 }
 
-#define AS_ASKED(name, least, most) .name = or_off(o->name),
+#define AS_ASKED(name, least, most) .name = or_served(o->name, served->name),
 
 static int ring_send(void *wire, size_t i)
 {
@@ -155,10 +155,12 @@ static int ring_send(void *wire, size_t i)
 	const struct bench_options *o = g->r->o;
 	const struct bench_prompt *p = &g->r->load->prompt[i];
 	const struct sr_text_info *info = sr_text_info(g->r->text);
+	const struct sr_sampling *served = &sr_model(g->conn[0])->sampling;
 	struct sr_request q = {
 		.size = sizeof(q), .user_data = i, .prompt = p->ids, .n_prompt = p->n_ids,
 		.max_tokens = p->max_tokens,
-		.sampling = { SR_SAMPLING_REALS(AS_ASKED) .top_k = o->top_k > 0 ? (int32_t)o->top_k : 0 },
+		.sampling = { SR_SAMPLING_REALS(AS_ASKED)
+		              .top_k = o->top_k >= 0 ? (int32_t)o->top_k : served->top_k },
 		.n_top = o->logprobs > 0 ? (uint32_t)o->logprobs : 0, .cache_salt = g->r->salt,
 	};
 	int rc, to = choose(g, p);

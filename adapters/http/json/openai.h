@@ -17,6 +17,7 @@
 #include "adapters/text/calls/calls.h"
 #include "adapters/text/chat.h"
 #include "adapters/text/slipring-text.h"
+#include "core/models/defaults.h"
 #include "shmring/slipring.h"
 
 #define ASK_STOPS      4        /* stop strings, as vLLM's VLLM_MAX_STOP_STRINGS */
@@ -27,13 +28,6 @@
 #define ASK_BAD_WORDS  128
 #define ASK_TEXT_BYTES (4u << 20) /* bytes of a text that is tokenized whole, for any number of tokens */
 #define ASK_ID_BYTES   256      /* bytes of a request id */
-
-/* The values of generation_config.json; NAN or -1 = not given. */
-struct ask_defaults {
-	double  temperature, top_p, min_p, repetition_penalty;
-	int64_t top_k, max_tokens;
-	int64_t max_tokens_cap;       /* its cap on max_tokens, or -1 */
-};
 
 /* How grammars are read: the server's rules (--structured-outputs-config), or a request's. */
 struct ask_guide_rules {
@@ -72,7 +66,7 @@ struct ask_limits {
 	int     stream_interval;
 	const char *const *names;     /* served names */
 	int     n_names;
-	struct ask_defaults defaults;
+	struct defaults defaults;     /* for what a request leaves out */
 	struct ask_guide_rules guide_rules;
 	const struct calls *calls;    /* how the model writes tool calls and thoughts; NULL: no such thing */
 	bool    calls_named;          /* --tool-call-parser names it */
@@ -185,8 +179,6 @@ int  ask_guide_set(struct ask *a, enum sr_grammar_kind kind, const json_t *sourc
 int  ask_guide_rules_read(struct ask_guide_rules *rules, const json_t *o, char *err, size_t errlen);
 /* parts.c.  The values of an option of kind PARTS (core/instance/options.h) as one object.  0 or -EINVAL. */
 int  ask_parts(json_t **out, const char *flag, const char *const *part, int n, char *err, size_t errlen);
-/* defaults.c.  dir NULL: reads nothing.  cap: max_new_tokens is also the limit of max_tokens. */
-int  ask_defaults_read(struct ask_defaults *d, const char *dir, bool cap, char *err, size_t errlen);
 
 /* The most tokens that the answer to a prompt of n_prompt tokens may have. */
 int64_t ask_room(const struct ask *a, const struct ask_limits *l, uint32_t n_prompt);

@@ -1,5 +1,4 @@
 /* responses.c - a request of /v1/responses as a chat, and what its answer repeats of it. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -366,7 +365,7 @@ static int repeat(struct ask *a, const json_t *given, const struct ask_limits *l
 		} else if (!v && fields[i].none) {
 			out_str(&o, fields[i].none);
 		} else if (!v) {
-			out_double(&o, isnan(preset) ? 1 : preset);
+			out_double(&o, preset);
 		} else {
 			n = json_dumpb(v, NULL, 0, JSON_ENCODE_ANY | JSON_COMPACT);
 			if (out_room(&o, n))

@@ -1,5 +1,5 @@
 /* sampling.c - ask_sampling: checks the sampling parameters, with vLLM's ranges and messages.  A parameter
- * that the request does not give takes its default from generation_config.json.
+ * that the request does not give is the server's (core/models/defaults.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -35,9 +35,9 @@ static struct number integer_text(int64_t v)
 	return n;
 }
 
-static double or(double given, double server, double otherwise)
+static double or(double given, double otherwise)
 {
-	return !isnan(given) ? given : !isnan(server) ? server : otherwise;
+	return isnan(given) ? otherwise : given;
 }
 
 static int numbers(struct ask *a, struct problem *p)
@@ -312,16 +312,16 @@ int ask_priority(const struct ask *a, const struct ask_limits *l, struct problem
 
 int ask_sampling(struct ask *a, const struct ask_limits *l, struct problem *p)
 {
-	const struct ask_defaults *d = &l->defaults;
+	const struct defaults *d = &l->defaults;
 
-	a->temperature = or(a->temperature, d->temperature, 1);
-	a->top_p = or(a->top_p, d->top_p, 1);
-	a->min_p = or(a->min_p, d->min_p, 0);
-	a->repetition = or(a->repetition, d->repetition_penalty, 1);
-	a->presence = or(a->presence, NAN, 0);
-	a->frequency = or(a->frequency, NAN, 0);
+	a->temperature = or(a->temperature, d->temperature);
+	a->top_p = or(a->top_p, d->top_p);
+	a->min_p = or(a->min_p, d->min_p);
+	a->repetition = or(a->repetition, d->repetition);
+	a->presence = or(a->presence, 0);
+	a->frequency = or(a->frequency, 0);
 	if (a->top_k == ASK_NONE)
-		a->top_k = d->top_k >= 0 ? d->top_k : 0;
+		a->top_k = d->top_k;
 
 	if (lengths(a, l, p) < 0)
 		return -1;

@@ -368,7 +368,7 @@ const talk = (() => {
 		box.form = h("form", { class: "say", onsubmit: submit }, box.text, box.send);
 		const settings = h("details", { class: "card settings", open: innerWidth > 900 }, h("summary", null, "Settings ", h("small", null, "only what you set is sent")),
 			setting("system", "system", h("textarea", { rows: 2, placeholder: "none" }), s => s || undefined),
-			h("div", { class: "grid" }, numeric("temperature", "temperature", 0, 2, 0.1, "model's"), numeric("top_p", "top_p", 0, 1, 0.05, "model's"),
+			h("div", { class: "grid" }, numeric("temperature", "temperature", 0, 2, 0.1, ""), numeric("top_p", "top_p", 0, 1, 0.05, ""),
 				numeric("max_tokens", "max_tokens", 1, 1e6, 1, "no limit"), numeric("seed", "seed", 0, 2 ** 53, 1, "random")),
 			setting("stop", "stop", h("input", { placeholder: "none" }), s => s || undefined),
 			setting("logprobs", "probabilities of tokens", h("input", { type: "checkbox", checked: true }), null),
@@ -387,7 +387,13 @@ const talk = (() => {
 		model = all[0];
 		only(box.model, all.map(m => h("option", null, m.id)));
 		box.model.hidden = all.length < 2;
-		box.model.onchange = () => { model = all[box.model.selectedIndex]; };
+		box.model.onchange = () => { model = all[box.model.selectedIndex]; hints(); };
+		hints();
+	}
+	// What holds where a field is empty, as the server says it.
+	function hints() {
+		for (const name of ["temperature", "top_p", "max_tokens"])
+			fields[name].input.placeholder = model.sampling?.[name] ?? (name === "max_tokens" ? "no limit" : "1");
 	}
 	return { open, models };
 })();

@@ -115,7 +115,7 @@ static char *by_request(const struct sr_text *t, const char *source, const char 
 	static const char *const names[] = { "m" };
 	static struct calls *calls;
 	struct ask_limits l = { .text = t, .names = names, .n_names = 1, .stream_interval = 1,
-	                        .defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 } };
+	                        .defaults = { 1, 1, 0, 1, 0, -1, -1, "" } };
 	struct chat_template *own = NULL;
 	struct problem p;
 	char *prompt = NULL;

@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct ask_limits l = {
 		.response_role = "assistant", .vocab = 1000, .context = 4096, .max_logprobs = 20,
 		.stream_interval = 1, .names = names, .n_names = 1,
-		.defaults = { NAN, NAN, NAN, NAN, -1, -1, -1 },
+		.defaults = { 1, 1, 0, 1, 0, -1, -1, "" },
 	};
 	struct out o = { 0 };
 	struct problem p;
