@@ -1,5 +1,5 @@
-/* terminal.h - a conversation in a terminal: lines typed with editing and a history (libedit), and text that comes in
- * pieces, whose words are not broken at the right edge. */
+/* terminal.h - a conversation in a terminal: lines typed with editing and a history (libedit), and text that
+ * comes in pieces, whose words are not broken at the right edge. */
 #ifndef TERMINAL_H
 #define TERMINAL_H
 
@@ -10,12 +10,12 @@
 
 struct terminal;
 
-/* Lines from stdin, which is a terminal as stderr is; the prompt goes to stderr.  A signal that sets *interrupted ends
- * a line.  0 or -ENOMEM. */
+/* Lines from stdin, which is a terminal as stderr is; the prompt goes to stderr.  A signal that sets
+ * *interrupted ends a line.  0 or -ENOMEM. */
 int  terminal_open(struct terminal **out, const volatile sig_atomic_t *interrupted);
 void terminal_close(struct terminal *t);
-/* The next line without its end, valid until the next call.  Its length; -ENODATA: there is none any more; -EINTR:
- * *interrupted ended it. */
+/* The next line without its end, valid until the next call.  Its length; -ENODATA: there is none any more;
+ * -EINTR: *interrupted ended it. */
 ssize_t terminal_line(struct terminal *t, const char **line);
 
 #define WORD_BYTES 256
