@@ -39,6 +39,12 @@ class Terminal:
         return out
 
 
+    def prompt(self, pattern=r"> "):
+        """The prompt, and that keys are read one by one: what is typed before is the line discipline's."""
+        self.until(pattern)
+        check(wait_for(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, 20), "keys are read one by one")
+
+
 def main():
     need_model()
     with Programs() as p:
@@ -47,7 +53,7 @@ def main():
         wanted = p.post("/v1/chat/completions", ask)["choices"][0]["message"]["content"]
         check(len(wanted) > 2 * COLUMNS, f"an answer of several lines: {wanted}")
         t = Terminal(p, "--temperature", "0", "-n", "60")
-        t.until(r"> ")
+        t.prompt()
         t.type(TYPED + KEYS + b"\r")
         t.until(r"photos[^\n]*\n")
         for turn in "typed", "again":
@@ -57,15 +63,15 @@ def main():
             check(text.split()[-len(wanted.split()):] == wanted.split(), f"{turn}: no word is broken: {text!r} {wanted!r}")
             check(all(len(line) <= COLUMNS for line in text.split("\n")), f"{turn}: no line is longer than the terminal: {text!r}")
             if turn == "typed":
-                t.until(r"> ")
+                t.prompt()
                 t.type(b"/reset\r")
-                t.until(r"/reset\s.*> ")
+                t.prompt(r"/reset\s.*> ")
                 t.type(b"\x1b[A\x1b[A\r")                  # up, twice: the question
-        t.until(r"> ")
+        t.prompt()
         t.type(b"half a line")
         t.until(r"half a line")                           # echoed: Ctrl-C takes what was typed and not yet read
         t.type(b"\x03")
-        t.until(r"\n.*> ")                                # a new line; what was typed is forgotten
+        t.prompt(r"\n.*> ")                               # a new line; what was typed is forgotten
         t.type(b"/quit\r")
         check(t.process.wait(60) == 0, "it ends")
         os.close(t.master)
