@@ -170,11 +170,49 @@ struct stats_client *stats_client_take(struct stats_page *p, const char name[32]
 	return NULL;
 }
 
+/* The row of this uid; of one without ends, if it has none yet; else the last row, which all others share. */
+static struct stats_uid *uid_row(struct stats_page *p, uint32_t uid)
+{
+	struct stats_uid *empty = NULL;
+
+	for (int i = 0; i < STATS_UIDS; i++) {
+		if (p->uid[i].n && p->uid[i].uid == uid)
+			return &p->uid[i];
+		if (!p->uid[i].n && !empty)
+			empty = &p->uid[i];
+	}
+	if (!empty)
+		return &p->uid[STATS_UIDS];
+	empty->uid = uid;
+	return empty;
+}
+
+/* A free place; if there is none, that of the oldest end of the uid that has most, which may be `own`. */
+static uint16_t end_place(struct stats_page *p, const struct stats_uid *own)
+{
+	struct stats_uid *most = &p->uid[own - p->uid];
+	uint16_t at;
+
+	if (p->ends_used < STATS_ENDED)
+		return (uint16_t)p->ends_used++;
+	for (int i = 0; i <= STATS_UIDS; i++)
+		if (p->uid[i].n > most->n)
+			most = &p->uid[i];
+	at = most->first;
+	most->first = p->end_next[at];
+	most->n--;
+	return at;
+}
+
 /* As in a mark, the first word is 0 while the others change. */
 void stats_end(struct stats_page *p, const struct stats_ended *e)
 {
-	struct stats_ended *to = &p->ended[p->n_ended % STATS_ENDED];
+	struct stats_uid *u = uid_row(p, e->uid);
+	uint16_t at = end_place(p, u);
+	struct stats_ended *to = &p->ended[at];
 
+	*(u->n++ ? &p->end_next[u->last] : &u->first) = at;
+	u->last = at;
 	__atomic_store_n(&to->number, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	memcpy((char *)to + sizeof(to->number), (const char *)e + sizeof(e->number), sizeof(*e) - sizeof(e->number));

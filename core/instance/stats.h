@@ -31,7 +31,8 @@
 #define STATS_NAMES   16              /* CONFIG_LIST */
 #define STATS_GROUPS  16              /* KV_GROUPS */
 #define STATS_KNOBS   8               /* room for enum knob */
-#define STATS_ENDED   4096            /* requests that ended last */
+#define STATS_ENDED   4096            /* requests that ended: the last ones of each uid, see stats_end() */
+#define STATS_UIDS    64              /* uids whose ends are told apart; all others share one more row */
 
 enum stats_hist {
 	HIST_TTFT, HIST_ITL, HIST_TPOT, HIST_E2E, HIST_QUEUE, HIST_INFERENCE, HIST_PREFILL,
@@ -86,7 +87,7 @@ struct stats_ended {
 	int32_t  finish;              /* enum sr_finish, or -errno */
 	uint32_t guided, masks;       /* 1: its tokens needed guides; masks that the client computed */
 	uint32_t mask_us, mask_most_us; /* the client's own time for all of them; for the slowest */
-	uint32_t zero;
+	uint32_t uid;                 /* the client's, by the kernel */
 	struct stats_span before, after; /* its first token, from when it was taken, until it ended */
 };
 
@@ -144,8 +145,12 @@ struct stats_page {
 	uint64_t n_ranks;             /* processes among which the model is divided; 0: the daemon has its device itself */
 	struct stats_rank { uint64_t pid, batches, late_ns; } rank[STATS_RANKS]; /* late: behind the first, summed */
 
-	uint64_t n_ended;             /* end i, from 0 on, lies at ended[i % STATS_ENDED] */
+	uint64_t n_ended;             /* ends so far; one lies anywhere, see its number */
 	struct stats_ended ended[STATS_ENDED];
+	/* the daemon's own: the places of each uid's ends, oldest first; the last row is of all other uids */
+	struct stats_uid { uint32_t uid, n; uint16_t first, last, zero[2]; } uid[STATS_UIDS + 1];
+	uint16_t end_next[STATS_ENDED];
+	uint32_t ends_used;
 };
 
 /* Upper bounds of a histogram's buckets without +Inf; *n is their number.  Bounds of the token
@@ -165,7 +170,9 @@ void stats_minute(struct stats_page *p);     /* mark now, and begin another minu
 /* Take a row for a connection and set its id; NULL if all are taken.  Then give it back. */
 struct stats_client *stats_client_take(struct stats_page *p, const char name[32], uint32_t pid, uint32_t uid);
 void stats_client_give(struct stats_client *c);
-void stats_end(struct stats_page *p, const struct stats_ended *e); /* but its number, which is given here */
+/* Keep an end, whose number is given here.  If all places are taken, it replaces the oldest end of the uid
+ * that has most of them.  So no uid pushes out the ends of another that has fewer. */
+void stats_end(struct stats_page *p, const struct stats_ended *e);
 void stats_destroy(struct stats_page *p, const char *run_dir);
 
 /* The sums of a span until now; and the span between two moments. */

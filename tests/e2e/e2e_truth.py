@@ -141,7 +141,7 @@ def explained(p):
         e = json.loads(why(p, name, "--json")[1])
         check(len(e) == 2 and all(x["trace"] == trace for x in e), f"{name}: {e}")
     rc, out, err = why(p, "chatcmpl-never")
-    check(rc == 1 and "chatcmpl-never is among the last 4096" in err and not out, f"{rc} {out} {err}")
+    check(rc == 1 and "chatcmpl-never is among the 4096 ends" in err and not out, f"{rc} {out} {err}")
     rc, out, _ = why(p, "--last")
     check(rc == 0 and "of slipring-http 0, ended" in out and ": length" in out and "first token" in out, out)
     schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}}, "required": ["name"],

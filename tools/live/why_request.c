@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shmring/clock.h"
@@ -81,7 +82,7 @@ static void print_end(const struct stats_ended *e)
 	char age[32];
 
 	figures_age(age, sizeof(age), ms(e->at, sr_now()) / 1e3);
-	printf("of %s, ended %s ago: %s\n", e->client, age, finish_of(e));
+	printf("of %s (uid %u), ended %s ago: %s\n", e->client, e->uid, age, finish_of(e));
 	printf("  waited        %8.1f ms\n", ms(e->queued, planned));
 	print_parts("                no row for it, or for others: ", e->before.why, N_WHY, WHY_EMPTY,
 	            ms(e->queued, first), sched_why_name);
@@ -133,7 +134,8 @@ static json_t *end_json(const struct stats_ended *e)
 
 	for (int i = 0; i < 16; i++)
 		snprintf(trace + 2 * i, 3, "%02x", e->trace[i]);
-	j = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "client", e->client, "trace", trace, "finish",
+	j = json_pack("{s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "client", e->client, "uid",
+	              (json_int_t)e->uid, "trace", trace, "finish",
 	              finish_of(e), "ended_s_ago", ms(e->at, sr_now()) / 1e3, "queue_ms", ms(e->queued, planned),
 	              "prompt_ms", ms(planned, first), "predicted_ms", ms(first, e->last), "total_ms",
 	              ms(e->queued, e->last ? e->last : e->at));
@@ -184,34 +186,37 @@ static bool is_wanted(const struct wanted *w, const struct stats_ended *e)
 	return w->traced && !memcmp(w->trace, e->trace, sizeof(e->trace));
 }
 
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = (*(const struct stats_ended *const *)a)->number, y = (*(const struct stats_ended *const *)b)->number;
+
+	return (x > y) - (x < y);
+}
+
 int why_request(const struct instance *in, const char *id, bool json)
 {
+	static const struct stats_ended *found[STATS_ENDED];
 	const struct stats_page *p = in->page;
 	json_t *all = json_array();
 	struct wanted w = { .traced = false };
 	int n = 0, e = stats_read_ended(p);
-	uint64_t from = p->n_ended > STATS_ENDED ? p->n_ended - STATS_ENDED : 0;
 
 	if (id)
 		wanted_of(&w, id);
-	else
-		from = p->n_ended ? p->n_ended - 1 : 0;
-	for (uint64_t i = from; e == 0 && i < p->n_ended; i++) {
-		const struct stats_ended *end = &p->ended[i % STATS_ENDED];
-
-		if (end->number != i + 1 || (id && !is_wanted(&w, end)))
-			continue;
-		n++;
+	for (int i = 0; e == 0 && i < STATS_ENDED; i++)
+		if (p->ended[i].number && (!id || is_wanted(&w, &p->ended[i])))
+			found[n++] = &p->ended[i];
+	qsort(found, (size_t)n, sizeof(*found), by_number);
+	for (int i = id || !n ? 0 : n - 1; i < n; i++) /* without an id: the last one */
 		if (json)
-			json_array_append_new(all, end_json(end));
+			json_array_append_new(all, end_json(found[i]));
 		else
-			print_end(end);
-	}
+			print_end(found[i]);
 	if (json && n && !(e = json_dumpf(all, stdout, JSON_REAL_PRECISION(9))))
 		putchar('\n');
 	json_decref(all);
 	if (!n)
-		fprintf(stderr, "slipring why: no request %s%sis among the last %d that ended in %s\n", id ? id : "",
+		fprintf(stderr, "slipring why: no request %s%sis among the %d ends that %s keeps\n", id ? id : "",
 		        id ? " " : "", STATS_ENDED, in->name);
 	return e < 0 || !n;
 }

@@ -773,6 +773,41 @@ static void test_ended(void **state)
 	assert_true(stats_request_name("", 0) && stats_request_name("a", 1) != stats_request_name("b", 1));
 }
 
+static int ends_of(uint32_t uid, uint32_t least)
+{
+	int n = 0;
+
+	for (int i = 0; i < STATS_ENDED; i++)
+		n += page->ended[i].number && page->ended[i].uid == uid && page->ended[i].max_tokens >= least;
+	return n;
+}
+
+/* Who floods replaces its own ends.  More uids than rows share one row, and still replace none of the others'. */
+static void test_ended_shares(void **state)
+{
+	struct stats_ended e = { .n_tokens = 1 };
+
+	(void)state;
+	for (uint32_t uid = 1; uid <= 3; uid++)
+		for (e.uid = uid, e.max_tokens = 0; e.max_tokens < 100; e.max_tokens++)
+			stats_end(page, &e);
+	e.uid = 4;
+	for (e.max_tokens = 0; e.max_tokens < 3 * STATS_ENDED; e.max_tokens++)
+		stats_end(page, &e);
+	for (uint32_t uid = 1; uid <= 3; uid++)
+		assert_int_equal(ends_of(uid, 0), 100);
+	assert_int_equal(ends_of(4, 3 * STATS_ENDED - (STATS_ENDED - 300)), STATS_ENDED - 300); /* its last ones */
+	for (e.uid = 1000; e.uid < 1000 + 3 * STATS_ENDED; e.uid++)
+		stats_end(page, &e);
+	for (uint32_t uid = 1; uid <= 3; uid++)
+		assert_int_equal(ends_of(uid, 0), 100);
+	e.uid = 1;
+	e.max_tokens = 7777;
+	stats_end(page, &e);                  /* and a newcomer's end is kept */
+	assert_int_equal(ends_of(1, 7777), 1);
+	assert_int_equal(ends_of(1, 0), 101);
+}
+
 /* Sums wrap around, and what lies between two of them does not. */
 static void test_spans(void **state)
 {
@@ -798,7 +833,7 @@ int main(void)
 		T(test_whole), T(test_words), T(test_changes_hands),
 		T(test_cut), T(test_lies), T(test_strings),
 		T(test_clients), T(test_observe), T(test_percentile), T(test_between), T(test_asleep),
-			T(test_text), T(test_times), T(test_empty_words), T(test_ended), T(test_spans),
+			T(test_text), T(test_times), T(test_empty_words), T(test_ended), T(test_ended_shares), T(test_spans),
 	};
 #undef T
 
