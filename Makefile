@@ -173,7 +173,7 @@ GROUP_text      := $(TEXT_LIB)
 GROUP_regex     := $(patsubst %,adapters/text/grammar/%.c,nodes regex derive multiple points) adapters/text/unicode/utf8.c
 GROUP_chat      := adapters/text/chat.c adapters/text/text_json.c $(GROUP_template) -lutf8proc
 GROUP_ask       := $(GROUP_chat) $(wildcard adapters/text/calls/*.c) $(patsubst %,adapters/http/json/%.c,openai sampling structured parts tools fields json problem chat adapt agents messages responses generate out)
-GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,io log record refuse stats) \
+GROUP_daemon    := $(GROUP_clients) $(GROUP_sched) $(HOST) $(patsubst %,core/instance/%.c,aside io log record refuse stats) \
 	$(GROUP_null)
 GROUP_net       := $(patsubst %,adapters/http/net/%.c,http conn reply server places tls)
 GROUP_slipringd := $(filter-out core/main.c,$(slipringd_SRC)) $(slipringd_LIBS)

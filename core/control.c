@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/events.h"
+#include "core/instance/aside.h"
 #include "core/instance/knobs.h"
 #include "core/instance/log.h"
 #include "core/prefix.h"
@@ -33,6 +35,18 @@ struct control_client {
 	struct ucred cred;
 	bool used, records;           /* records: closing it ends the recording */
 	bool limited;                 /* the gateway or the reader: it may only ask for what is its own */
+	bool carries;                 /* its messages may carry descriptors: they are received aside, into these */
+	bool asking, late;            /* one is being received; and then the connection ends */
+	struct aside_job ask;
+	struct control_ask q;
+	ssize_t n;                    /* bytes, or -errno */
+};
+
+/* A client without the right gets the reason. */
+struct denial {
+	struct aside_job job;         /* first */
+	int fd;
+	struct control_answer a;
 };
 
 struct control {
@@ -50,6 +64,8 @@ struct control {
 	char group_name[64];
 	struct io_watch listener;
 	struct io_timer again;        /* listen again */
+	struct aside *aside;
+	bool stopping;
 	struct control_client client[CLIENTS_MAX];
 	uint64_t logged_at;           /* when a refused client was last logged */
 	char path[4096];
@@ -190,6 +206,14 @@ int control_set(struct control *c, const int64_t value[N_KNOBS], unsigned which,
 
 /* ---- clients of the socket --------------------------------------------------------------- */
 
+static void shut(struct control *c, int fd, uid_t uid)
+{
+	if (aside_may_carry(fd))
+		aside_close(c->aside, fd, uid);
+	else
+		close(fd);
+}
+
 static void client_close(struct control_client *p)
 {
 	if (p->records) {
@@ -197,8 +221,14 @@ static void client_close(struct control_client *p)
 		log_info("The recording of uid %u (pid %d) is over", (unsigned)p->cred.uid, (int)p->cred.pid);
 	}
 	io_timer_del(p->c->io, &p->timer);
-	io_watch_del(p->c->io, &p->socket);
-	close(p->socket.fd);
+	if (p->asking)
+		aside_drop(p->c->aside, &p->ask);
+	if (p->carries && !p->c->stopping) {
+		aside_end(p->c->aside, &p->socket, p->cred.uid);
+	} else {
+		io_watch_del(p->c->io, &p->socket);
+		shut(p->c, p->socket.fd, p->cred.uid);
+	}
 	p->used = false;
 }
 
@@ -296,17 +326,15 @@ static bool start_recording(struct control_client *p, int64_t what, struct contr
 	return true;
 }
 
-static void on_message(struct io_watch *w, uint32_t events)
+/* Its message is here, or it has gone. */
+static void answer(struct control_client *p)
 {
-	struct control_client *p = w->ctx;
 	struct control *c = p->c;
 	struct control_answer a = { .result = -EPROTO };
-	struct control_ask q;
-	ssize_t n = recv(w->fd, &q, sizeof(q), MSG_DONTWAIT | MSG_TRUNC);
+	struct control_ask q = p->q;
+	struct io_watch *w = &p->socket;
+	ssize_t n = p->n;
 
-	(void)events;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
 	if (n > 0 && (n != sizeof(q) || q.magic != CONTROL_MAGIC || q.version != CONTROL_VERSION)) {
 		snprintf(a.say, sizeof(a.say), "the daemon is Slipring %s and does not understand this tool; use the "
 		         "slipring of the same version", SLIPRING_VERSION);
@@ -341,7 +369,53 @@ static void on_message(struct io_watch *w, uint32_t events)
 	client_close(p);
 }
 
-static void on_deadline(struct io_timer *t) { client_close(t->ctx); }
+static void ask_run(struct aside_job *j)
+{
+	struct control_client *p = (struct control_client *)((char *)j - offsetof(struct control_client, ask));
+
+	p->n = recv(p->socket.fd, &p->q, sizeof(p->q), MSG_DONTWAIT | MSG_TRUNC);
+	if (p->n < 0)
+		p->n = -errno;
+}
+
+static void ask_done(struct aside_job *j)
+{
+	struct control_client *p = (struct control_client *)((char *)j - offsetof(struct control_client, ask));
+
+	p->asking = false;
+	if (p->late) {
+		client_close(p);
+		return;
+	}
+	io_watch_set(p->c->io, &p->socket, IO_IN | IO_HUP);
+	if (p->n != -EAGAIN && p->n != -EINTR)
+		answer(p);
+}
+
+static void on_message(struct io_watch *w, uint32_t events)
+{
+	struct control_client *p = w->ctx;
+
+	(void)events;
+	p->ask = (struct aside_job){ .run = ask_run, .done = ask_done, .uid = p->cred.uid };
+	p->asking = true;
+	io_watch_set(p->c->io, &p->socket, 0);
+	if (p->carries) {
+		aside_do(p->c->aside, &p->ask);
+		return;
+	}
+	ask_run(&p->ask);
+	ask_done(&p->ask);
+}
+
+static void on_deadline(struct io_timer *t)
+{
+	struct control_client *p = t->ctx;
+
+	p->late = true;
+	if (!p->asking)
+		client_close(p);
+}
 
 static bool in_group(int fd, gid_t primary, gid_t group)
 {
@@ -360,16 +434,47 @@ static bool in_group(int fd, gid_t primary, gid_t group)
 	return false;
 }
 
-/* A client without the right gets the reason at once and takes no place. */
+static void denial_run(struct aside_job *j)
+{
+	struct denial *d = (struct denial *)j;
+	char unread[64];
+
+	/* Read its message before closing, else the kernel would report a reset to it instead of the answer. */
+	shutdown(d->fd, SHUT_RD);
+	while (recv(d->fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
+		;
+	send_answer(d->fd, &d->a);
+	close(d->fd);
+	free(d);
+}
+
+/* Takes over fd. */
+static void deny(struct control *c, int fd, uid_t uid, const struct control_answer *a)
+{
+	struct denial *d = malloc(sizeof(*d));
+
+	if (!d) {
+		shut(c, fd, uid);
+		return;
+	}
+	*d = (struct denial){ .job = { .run = denial_run, .uid = uid }, .fd = fd, .a = *a };
+	if (aside_may_carry(fd))
+		aside_do(c->aside, &d->job);
+	else
+		denial_run(&d->job);
+}
+
+/* A client without the right gets the reason at once and takes no place: then fd is no longer ours. */
 static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *limited)
 {
 	struct control_answer a = { .result = -EPERM };
 	socklen_t len = sizeof(*cred);
 	uint64_t now = io_now();
-	char unread[64];
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, cred, &len) < 0)
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, cred, &len) < 0) {
+		shut(c, fd, (uid_t)-1);
 		return false;
+	}
 	if (cred->uid == geteuid() || cred->uid == 0 || in_group(fd, cred->gid, c->group))
 		return true;
 	*limited = (c->gateway != (uid_t)-1 && cred->uid == c->gateway) ||
@@ -384,11 +489,7 @@ static bool may_ask(struct control *c, int fd, struct ucred *cred, bool *limited
 		snprintf(a.say, sizeof(a.say), "uid %u may not change settings or record: only uid %u and root may; "
 		         "slipringd --operator-group NAME lets a group do it", (unsigned)cred->uid,
 		         (unsigned)geteuid());
-	/* Read its message before closing, else the kernel would report a reset to it instead of the answer. */
-	shutdown(fd, SHUT_RD);
-	while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0)
-		;
-	send_answer(fd, &a);
+	deny(c, fd, cred->uid, &a);
 	if (now - c->logged_at > DEADLINE_NS) {
 		log_warn("uid %u (pid %d) may not change the setting that it asked for", (unsigned)cred->uid,
 		         (int)cred->pid);
@@ -405,11 +506,14 @@ static void client_accept(struct control *c, int fd)
 
 	while (p < c->client + CLIENTS_MAX && p->used)
 		p++;
-	if (!may_ask(c, fd, &cred, &limited) || p == c->client + CLIENTS_MAX) {
-		close(fd);
+	if (!may_ask(c, fd, &cred, &limited))
+		return;
+	if (p == c->client + CLIENTS_MAX) {
+		shut(c, fd, cred.uid);
 		return;
 	}
 	*p = (struct control_client){ .c = c, .cred = cred, .used = true, .limited = limited,
+	                    .carries = aside_may_carry(fd),
 	                    .socket = { .fd = fd, .events = IO_IN | IO_HUP, .fn = on_message, .ctx = p },
 	                    .timer = { .fn = on_deadline, .ctx = p } };
 	io_timer_set(c->io, &p->timer, io_now() + DEADLINE_NS);
@@ -421,7 +525,7 @@ static void on_listener(struct io_watch *w, uint32_t events)
 {
 	struct control *c = w->ctx;
 	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	uint64_t rest = REST_NS;
+	uint64_t rest = aside_full(c->aside) ? AGAIN_NS : REST_NS;
 
 	(void)events;
 	if (fd >= 0)
@@ -463,6 +567,7 @@ static int listen_at(struct control *c, char *err, size_t errlen)
 			close(fd);
 		return -e;
 	}
+	aside_refuse(fd);
 	c->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = c };
 	c->again = (struct io_timer){ .fn = on_again, .ctx = c };
 	e = io_watch_add(c->io, &c->listener);
@@ -516,7 +621,11 @@ int control_create(struct control **out, const struct control_config *cfg, struc
 	c->ceiling[KNOB_POLICY] = c->ceiling[KNOB_PREFIX_CACHING] = 1;
 	c->ceiling[KNOB_STEP_TARGET] = STEP_MAX_US;
 	snprintf(c->path, sizeof(c->path), "%.4000s/%s", cfg->run_dir, CONTROL_FILE);
-	r = find_group(c, cfg->group, err, errlen);
+	r = aside_create(&c->aside, io);
+	if (r < 0)
+		snprintf(err, errlen, "%s", strerror(-r));
+	else
+		r = find_group(c, cfg->group, err, errlen);
 	if (r == 0)
 		r = listen_at(c, err, errlen);
 	if (r < 0) {
@@ -532,6 +641,7 @@ void control_destroy(struct control *c)
 {
 	if (!c)
 		return;
+	c->stopping = true;
 	for (struct control_client *p = c->client; p < c->client + CLIENTS_MAX; p++)
 		if (p->used)
 			client_close(p);
@@ -541,5 +651,6 @@ void control_destroy(struct control *c)
 		close(c->listener.fd);
 		unlink(c->path);
 	}
+	aside_destroy(c->aside);
 	free(c);
 }

@@ -161,7 +161,7 @@ void conn_lose(struct client *c, const char *why)
 	c->gone = true;
 	if (c->open)
 		c->cl->n_gone++;
-	else
+	else if (!c->asking)
 		chore_for(c);
 	log_debug("client %s (uid %u): %s", c->name, c->uid, why);
 }
@@ -205,6 +205,15 @@ static void leave(struct client *c, bool stopping)
 	}
 }
 
+/* Close a connection's socket, whose queue may have anything in it. */
+static void socket_close(struct clients *cl, int fd, bool carries, uid_t uid)
+{
+	if (carries)
+		aside_close(cl->aside, fd, uid);
+	else
+		close(fd);
+}
+
 /* Free everything of it; its watches get no more callbacks. */
 void conn_free(struct client *c, bool stopping)
 {
@@ -219,12 +228,18 @@ void conn_free(struct client *c, bool stopping)
 		if (fd[i] >= 0)
 			io_close(cl->io, fd[i]);
 	io_timer_del(cl->io, &c->timer);
-	io_watch_del(cl->io, &c->socket);
 	if (c->pidfd >= 0) {
 		io_watch_del(cl->io, &c->death);
 		close(c->pidfd);
 	}
-	close(c->fd);
+	if (c->asking)
+		aside_drop(cl->aside, &c->ask);
+	if (c->carries && !stopping) {
+		aside_end(cl->aside, &c->socket, c->uid);
+	} else {
+		io_watch_del(cl->io, &c->socket);
+		socket_close(cl, c->fd, c->carries, c->uid);
+	}
 	cl->all[c->at] = cl->all[--cl->n_all];
 	cl->all[c->at]->at = c->at;
 	free(c->live);
@@ -302,13 +317,45 @@ static int watch_death(struct clients *cl, struct client *c)
 	return c->pidfd < 0 ? 0 : io_watch_add(cl->io, &c->death);
 }
 
+static void ask_run(struct aside_job *j)
+{
+	struct client *c = (struct client *)((char *)j - offsetof(struct client, ask));
+
+	c->heard = host_hello(c->fd, &c->hello);
+}
+
+static void ask_done(struct aside_job *j)
+{
+	struct client *c = (struct client *)((char *)j - offsetof(struct client, ask));
+
+	c->asking = false;
+	chore_for(c);                         /* its hello again; or it has gone meanwhile */
+}
+
+/* 0, -errno as host_hello(), or 1: it is being received. */
+static int hear_hello(struct client *c)
+{
+	int e = c->heard;
+
+	if (!c->carries)
+		return host_hello(c->fd, &c->hello);
+	c->heard = 1;                         /* for the next time */
+	if (e > 0) {
+		c->ask = (struct aside_job){ .run = ask_run, .done = ask_done, .uid = c->uid };
+		c->asking = true;
+		aside_do(c->cl->aside, &c->ask);
+	}
+	return e;
+}
+
 static void client_hello(struct client *c)
 {
 	struct clients *cl = c->cl;
-	struct sr_hello h;
 	uint32_t flags = (c->gateway ? SR_TENANTS_HEARD : 0) | (cl->cfg.scope == PREFIX_BY_TENANT ? SR_TENANTS_APART : 0);
-	int e = host_hello(c->fd, &h);
+	int e = hear_hello(c);
 
+	if (e > 0)
+		return;
 	if (e == -EAGAIN) {
 		hear(c);
 		return;
@@ -316,7 +363,7 @@ static void client_hello(struct client *c)
 	if (!e)
 		e = c->refuse;
 	if (!e)
-		e = host_open(&c->conn, cl->host, c->fd, &h, c->trusted, flags);
+		e = host_open(&c->conn, cl->host, c->fd, &c->hello, c->trusted, flags);
 	if (!e)
 		e = afford(cl, c);
 	if (!e)
@@ -325,7 +372,7 @@ static void client_hello(struct client *c)
 		turn_back(c, e);
 		return;
 	}
-	memcpy(c->name, h.name, sizeof(c->name));
+	memcpy(c->name, c->hello.name, sizeof(c->name));
 	c->stage = STAGE_FILL;
 	chore_for(c);
 }
@@ -494,10 +541,11 @@ static void client_new(struct clients *cl, int fd)
 
 	if (!c) {
 		cl->cfg.counters->refused++;
-		close(fd);
+		socket_close(cl, fd, aside_may_carry(fd), (uid_t)-1);
 		return;
 	}
-	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?",
+	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?", .heard = 1,
+	                       .carries = aside_may_carry(fd),
 	                       .row = &cl->unseen, .chore.client = c };
 	c->refuse = admit(cl, c);
 	c->socket = (struct io_watch){ .fd = fd, .events = IO_IN | IO_HUP, .fn = on_socket, .ctx = c };
@@ -542,7 +590,7 @@ static void let_in(struct clients *cl)
 		io_timer_set(cl->io, &cl->again, io_now() + 100 * MS);
 		return;
 	}
-	if (sched_busy(cl->s))
+	if (sched_busy(cl->s) || aside_full(cl->aside))
 		io_timer_set(cl->io, &cl->again, io_now() + COMER_NS);
 	else
 		io_watch_set(cl->io, &cl->listener, IO_IN);
@@ -558,6 +606,7 @@ int conn_listen(struct clients *cl, int fd)
 	cl->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = cl };
 	cl->again = (struct io_timer){ .fn = on_again, .ctx = cl };
 	cl->nap = (struct io_timer){ .fn = on_nap };
+	aside_refuse(fd);
 	return io_watch_add(cl->io, &cl->listener);
 }
 

@@ -10,6 +10,7 @@
 
 #include "clients.h"
 #include "empty.h"
+#include "core/instance/aside.h"
 #include "shmring/host.h"
 
 #define MS       1000000ull
@@ -56,6 +57,11 @@ struct client {
 	enum stage stage;
 	bool open;                    /* in open[] */
 	int fd, pidfd;
+	bool carries;                 /* a message on its socket may carry descriptors: see aside.h */
+	bool asking;                  /* its hello is being received aside, into these: */
+	struct aside_job ask;
+	struct sr_hello hello;
+	int  heard;                   /* what host_hello() said; 1: not asked yet */
 	uid_t uid;
 	bool trusted, gateway;        /* may use priorities below 0 and huge pages; may name tenants */
 	bool guides;                  /* it was granted some */
@@ -93,6 +99,7 @@ struct clients {
 	struct io *io;
 	struct sched *s;
 	struct host *host;
+	struct aside *aside;          /* receives and closes where the kernel's calls could be long */
 	struct io_watch listener;
 	struct io_timer again;        /* listen again: after COMER_NS, or when descriptors had run out */
 	struct chore door;            /* a connection waits at the listener */

@@ -194,7 +194,7 @@ static void note_end(const struct clients *cl, const struct client *c, const str
 		.at = cl->now, .n_prompt = q->n_prompt, .cached = (uint32_t)e->cached,
 		.computed = (uint32_t)e->computed, .n_tokens = q->n_tokens, .max_tokens = q->max_tokens,
 		.preempted = (uint32_t)e->preempted, .finish = e->finish, .guided = q->guided,
-		.masks = q->masks, .mask_us = q->mask_us, .mask_most_us = q->mask_most_us,
+		.masks = q->masks, .mask_us = q->mask_us, .mask_most_us = q->mask_most_us, .uid = c->uid,
 	};
 	struct stats_span now;
 
@@ -398,7 +398,8 @@ static bool turn_away(struct clients *cl, struct client *c, const struct host_re
 		return true;
 	log_end(cl, c, &refused, error, 0);
 	stats_span_now(n, &refused.taken);
-	note_end(cl, c, &refused, &(struct sched_event){ .finish = error });
+	if (error != -EINVAL)                 /* it costs its client nothing, and shows what the client says */
+		note_end(cl, c, &refused, &(struct sched_event){ .finish = error });
 	n->invalid += error == -EINVAL;
 	n->ended[error == -ECANCELED ? ENDED_ABORT : ENDED_ERROR]++;
 	return true;
@@ -716,6 +717,8 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->words = calloc(SCHED_BEGIN_WORDS + (size_t)cfg->n_eos + sr_lists_bytes() / 4, sizeof(uint32_t));
 	e = !cl->all || !cl->open || !cl->dirty || !cl->words ? -ENOMEM : host_make(cl);
 	if (!e)
+		e = aside_create(&cl->aside, io);
+	if (!e)
 		e = conn_listen(cl, listen_fd);
 	if (e) {
 		clients_destroy(cl);
@@ -733,6 +736,7 @@ void clients_destroy(struct clients *cl)
 	while (cl->n_all > 0)
 		conn_free(cl->all[cl->n_all - 1], true);
 	conn_deaf(cl);
+	aside_destroy(cl->aside);
 	io_timer_del(cl->io, &cl->nap);
 	host_destroy(cl->host);
 	free(cl->all);

@@ -39,6 +39,9 @@ struct io_slot {
 	struct io_watch *watch;       /* NULL: free */
 	uint32_t gen;
 	uint32_t next_free;           /* index + 1 */
+	uint32_t stale;               /* polls that were removed and have not completed yet: each holds its file */
+	void (*then)(void *ctx);      /* of io_watch_end: call it when none is left */
+	void *ctx;
 };
 
 struct io {
@@ -143,6 +146,7 @@ static void watch_disarm(struct io *io, struct io_watch *w)
 		io_uring_prep_poll_remove(sqe, tag(KIND_WATCH, s->gen, w->index));
 		io_uring_sqe_set_data64(sqe, tag(KIND_NONE, 0, 0));
 	}
+	s->stale += io->uring && w->armed;
 	w->armed = 0;
 	s->gen++;
 }
@@ -268,14 +272,46 @@ void io_watch_del(struct io *io, struct io_watch *w)
 	w->added = false;
 }
 
+void io_watch_end(struct io *io, struct io_watch *w, void (*then)(void *ctx), void *ctx)
+{
+	struct io_slot *s = &io->slot[w->index];
+
+	if (w->added)
+		watch_disarm(io, w);
+	if (!w->added || !s->stale) {
+		io_watch_del(io, w);
+		then(ctx);
+		return;
+	}
+	s->watch = NULL;                      /* the slot is given back with the last of its polls */
+	s->then = then;
+	s->ctx = ctx;
+	w->added = false;
+}
+
+static void poll_was_stale(struct io *io, uint32_t index)
+{
+	struct io_slot *s = &io->slot[index];
+	void (*then)(void *ctx) = s->then;
+	void *ctx = s->ctx;
+
+	if (!s->stale || --s->stale || !then)
+		return;
+	s->then = NULL;
+	slot_give(io, index);
+	then(ctx);
+}
+
 /* A poll of slot `index`, armed in generation gen, has completed. */
 static int watch_done(struct io *io, uint32_t gen, uint32_t index, int32_t res)
 {
 	struct io_watch *w = io->slot[index].watch;
 	uint32_t events;
 
-	if (!w || (io->slot[index].gen & 0x3fffffff) != gen)
+	if (!w || (io->slot[index].gen & 0x3fffffff) != gen) {
+		poll_was_stale(io, index);
 		return 0;
+	}
 	w->armed = 0;
 	events = seen_events(w->events, res < 0 ? POLLERR : (uint32_t)res);
 	if (events)

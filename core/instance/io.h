@@ -67,6 +67,10 @@ int  io_watch_add(struct io *io, struct io_watch *w);         /* 0, -errno */
 void io_watch_set(struct io *io, struct io_watch *w, uint32_t events);
 void io_watch_del(struct io *io, struct io_watch *w);         /* no callback after it */
 
+/* The same; then(ctx) is called, now or in a later turn, once the kernel holds no reference to the file for
+ * us.  Before, closing its descriptor elsewhere would leave the last reference to this thread. */
+void io_watch_end(struct io *io, struct io_watch *w, void (*then)(void *ctx), void *ctx);
+
 /* Cannot fail: io_watch_add makes room for the timers, one for each watch and 512 more. */
 void io_timer_set(struct io *io, struct io_timer *t, uint64_t at); /* moves it if already set */
 void io_timer_del(struct io *io, struct io_timer *t);

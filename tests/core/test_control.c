@@ -1,4 +1,4 @@
-/* LINK: core/control.c core/instance/record.c core/instance/knobs.c core/instance/io.c core/instance/log.c core/instance/stats.c tools/save.c core/instance/fresh.c core/instance/refuse.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
+/* LINK: core/control.c core/instance/aside.c core/instance/record.c core/instance/knobs.c core/instance/io.c core/instance/log.c core/instance/stats.c tools/save.c core/instance/fresh.c core/instance/refuse.c -luring -lxxhash -lyaml -Wl,--wrap=accept4,--wrap=getsockopt,--wrap=recv,--wrap=send,--wrap=sendmsg,--wrap=io_watch_add,--wrap=calloc,--wrap=socket,--wrap=chmod,--wrap=listen */
 /* test_control.c - knobs: which values are valid, who may turn a knob or record, how far, what may fail,
  * and how a settings file changes.  The scheduler is a stand-in that remembers what it was given.  The
  * credentials of a peer can be made up. */
@@ -22,6 +22,7 @@
 
 #include "core/control.h"
 #include "core/instance/knobs.h"
+#include "tests/rig/linger.h"
 #include "tools/save.h"
 
 static struct {
@@ -785,11 +786,32 @@ static void test_save(void **state)
 	assert_int_equal(save_key("/nowhere/s.yaml", "a", "1", err, sizeof(err)), -ENOENT);
 }
 
+/* A message with a descriptor that would end slowly is not even sent. */
+static void test_no_descriptors(void **state)
+{
+	struct control_ask q = { CONTROL_MAGIC, CONTROL_VERSION, KNOB_MAX_NUM_SEQS, 0, 4 };
+	struct linger_pair p = { -1, -1 };
+	int fd = dial(), may = 1, e;
+	socklen_t n = sizeof(may);
+
+	(void)state;
+	if (getsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &may, &n) < 0 || !linger_make(&p, 3)) {
+		close(fd);
+		print_message("SKIP: this kernel has no SO_PASSRIGHTS, or no loopback\n");
+		skip();
+	}
+	e = linger_send(fd, &q, sizeof(q), &p);
+	linger_end(&p);
+	close(fd);
+	assert_int_equal(e, EPERM);
+	assert_int_equal(ask(KNOB_MAX_NUM_SEQS, 4).result, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_shown_target),
+		cmocka_unit_test(test_values), T(test_shown), T(test_turn), T(test_no_descriptors), T(test_shown_target),
 		T(test_together), T(test_nonsense), T(test_deadline), T(test_strangers), T(test_dialling), T(test_who),
 		T(test_faults), T(test_listen_fails), T(test_create_fails), T(test_record),
 		T(test_record_refused), T(test_save),
