@@ -188,7 +188,8 @@ static bool is_wanted(const struct wanted *w, const struct stats_ended *e)
 
 static int by_number(const void *a, const void *b)
 {
-	uint64_t x = (*(const struct stats_ended *const *)a)->number, y = (*(const struct stats_ended *const *)b)->number;
+	uint64_t x = (*(const struct stats_ended *const *)a)->number;
+	uint64_t y = (*(const struct stats_ended *const *)b)->number;
 
 	return (x > y) - (x < y);
 }
