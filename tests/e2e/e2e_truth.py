@@ -143,7 +143,7 @@ def explained(p):
     rc, out, err = why(p, "chatcmpl-never")
     check(rc == 1 and "chatcmpl-never is among the 4096 ends" in err and not out, f"{rc} {out} {err}")
     rc, out, _ = why(p, "--last")
-    check(rc == 0 and "of slipring-http 0, ended" in out and ": length" in out and "first token" in out, out)
+    check(rc == 0 and "of slipring-http 0 (uid " in out and ": length" in out and "first token" in out, out)
     schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}}, "required": ["name"],
               "additionalProperties": False}
     a = p.post("/v1/chat/completions", {**CHAT, "max_tokens": 30, "response_format": {
