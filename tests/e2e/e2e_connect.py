@@ -36,6 +36,17 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.give(400 if chat and tools else 404, {"error": {"message": "\"auto\" needs a parser"}})
 
 
+def tree(home):
+    """Every folder and file below: {name: bytes}."""
+    found = {}
+    for at, folders, files in os.walk(home):
+        found.update({os.path.join(at, n): None for n in folders})
+        for n in files:
+            with open(os.path.join(at, n), "rb") as f:
+                found[os.path.join(at, n)] = f.read()
+    return found
+
+
 def main():
     home = tempfile.mkdtemp(prefix="slipring-test-")
     model = os.path.join(home, "model")
@@ -77,6 +88,10 @@ def main():
         # started with it, and with words of one's own
         r = connect("claude", "--run", url=s.url + "/v1/")
         check(f"ANTHROPIC_BASE_URL={s.url.rstrip('/')}\n" in r.stdout, r.stdout)
+        # the settings file's env would win over the environment, --settings wins over both
+        words = r.stdout.split("\n")
+        given = json.loads(words[words.index("word --settings") + 1][len("word "):])
+        check(given["env"]["ANTHROPIC_BASE_URL"] == s.url.rstrip("/") and given["env"]["ANTHROPIC_MODEL"] == "it's", f"{given}")
         r = subprocess.run([BUILD + "/slipring", "connect", "aider", "--url", s.url, "--run", "--", "-x", "--write"],
                            env=env, capture_output=True, text=True)
         check(r.stdout.endswith("word --model\nword openai/it's\nword -x\nword --write\n"), r.stdout)
@@ -93,6 +108,7 @@ def main():
         check(json.load(open(path))["env"]["ANTHROPIC_MODEL"] == "it's" and os.stat(path).st_mode & 0o77 == 0, "new file")
         connect("claude", "--undo", url=None)
         check(not os.path.exists(path), "a file that was not there goes")
+        os.mkdir(os.path.dirname(path))
         with open(path, "w") as f:
             json.dump({"theme": "dark", "env": {"ANTHROPIC_MODEL": "old", "X": "1"}}, f)
         before = open(path).read()
@@ -113,26 +129,59 @@ def main():
         path = f"{home}/.config/opencode/opencode.json"
         connect("opencode", "--write")
         j = json.load(open(path))
-        check(j["provider"]["slipring"]["models"]["it's"]["limit"]["context"] == 256, f"{j}")
+        # opencode 1.18 refuses its file without both (its config schema: provider.*.models.*.limit)
+        check(j["provider"]["slipring"]["models"]["it's"]["limit"] == {"context": 256, "output": 64}, f"{j}")
+        connect("opencode", "--write", url=other.url)
+        check(list(json.load(open(path))["provider"]["slipring"]["models"]) == ["m"], open(path).read())
         connect("opencode", "--undo", url=None)
         check(not os.path.exists(path), "opencode's file goes")
 
         # lines between marks
-        path = f"{home}/.codex/config.toml"
-        os.mkdir(os.path.dirname(path))
+        path = f"{home}/.aider.conf.yml"
         with open(path, "w") as f:
-            f.write("model = \"o\"\n[x]\ny = 1")
-        connect("codex", "--write")
+            f.write("dark-mode: true")
+        connect("aider", "--write")
+        with open(path, "a") as f:
+            f.write("pretty: false\n")
+        connect("aider", "--undo", url=None)
+        check(open(path).read() == "dark-mode: true\npretty: false\n", "what was added meanwhile stays")
+        os.unlink(path)
+        path = f"{home}/.codex/slipring.config.toml"
+        # Codex 0.169: --profile NAME reads NAME.config.toml, and refuses [profiles.NAME] in config.toml
+        check("SLIPRING_API_KEY=none codex --profile slipring\n" in connect("codex", "--write").stdout, "the command")
         connect("codex", "--write")
         t = tomllib.load(open(path, "rb"))
-        check(t["model_providers"]["slipring"]["base_url"] == s.url.rstrip("/") + "/v1" and t["x"] == {"y": 1}, f"{t}")
-        check(t["profiles"]["slipring"] == {"model_provider": "slipring", "model": "it's", "model_context_window": 256,
-                                            "web_search": "disabled"}, f"{t}")
+        check(t["model_providers"]["slipring"]["base_url"] == s.url.rstrip("/") + "/v1", f"{t}")
+        del t["model_providers"]
+        check(t == {"model_provider": "slipring", "model": "it's", "model_context_window": 256,
+                    "web_search": "disabled"}, f"{t}")
         connect("codex", "--undo", url=None)
-        check(open(path).read() == "model = \"o\"\n[x]\ny = 1\n", open(path).read())
+
+        # every file is as it was, byte by byte, after one call and after two
+        for program, file, text in (("claude", ".claude/settings.json", '{ "theme":"dark" , "env":{"X":"1"}}'),
+                                    ("codex", ".codex/slipring.config.toml", 'model = "o"\n[x]\ny = 1'),
+                                    ("opencode", ".config/opencode/opencode.json", '{"theme": "x",\n\n"provider":{}}\n'),
+                                    ("aider", ".aider.conf.yml", "dark-mode: true")):
+            for old in (None, text):
+                for urls in ((s.url,), (s.url, other.url)):
+                    env["HOME"] = tempfile.mkdtemp(dir=home)
+                    if old:
+                        os.makedirs(os.path.dirname(f"{env['HOME']}/{file}"), exist_ok=True)
+                        with open(f"{env['HOME']}/{file}", "w") as f:
+                            f.write(old)
+                    before = tree(env["HOME"])
+                    for url in urls:
+                        connect(program, "--write", url=url)
+                    check(tree(env["HOME"]) != before, f"{program} is written")
+                    connect(program, "--undo", url=None)
+                    check(tree(env["HOME"]) == before, f"{program}, {old}, {len(urls)}: {tree(env['HOME'])}")
+        env["HOME"] = home
 
         # what cannot be
         check("start a server with slipring serve" in connect("env", url="http://127.0.0.1:9", code=1).stderr, "no server")
+        r = connect("cursor", url=None, code=2)
+        check("cursor is no program that is known here" in r.stderr and all(
+            f" {n}" in r.stderr for n in ("claude", "codex", "opencode", "aider", "openwebui", "env")), r.stderr)
         check("has no model m" in connect("env", "--model", "m", code=1).stderr, "no model")
         check("nothing to take out" in connect("aider", "--undo", url=None, code=1).stderr, "nothing to undo")
         for words in (("what",), (), ("cline", "--write"), ("cline", "--run"), ("claude", "--run", "--write"),

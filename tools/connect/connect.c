@@ -246,6 +246,13 @@ static int run(struct connect *c)
 	word[n++] = (char *)c->p->command;
 	for (int i = 0; c->p->word[i]; i++)
 		word[n++] = connect_fill(&c->t, c->p->word[i], NULL);
+	if (c->p->settings) {
+		json_t *j = connect_tree(&c->t, c->p);
+
+		word[n++] = (char *)c->p->settings;
+		word[n++] = json_dumps(j, JSON_COMPACT);
+		json_decref(j);
+	}
 	for (int i = 0; i < c->n_more && n < WORDS_MAX; i++)
 		word[n++] = c->more[i];
 	word[n] = NULL;
@@ -267,9 +274,15 @@ static int change_file(struct connect *c)
 	             : settings_write(path, c->p, &c->t, c->err, sizeof(c->err));
 	if (!rc && c->undo)
 		printf("%s: what slipring connect put there is gone.\n", path);
-	else if (!rc)
+	else if (!rc) {
+		char *use = c->p->use ? connect_fill(&c->t, c->p->use, NULL) : NULL;
+
 		printf("%s now names %s at %s; slipring connect %s --undo takes it out again.\n", path, c->t.model,
 		       c->t.base, c->p->name);
+		if (use)
+			printf("%s uses it with:\n  %s\n", c->p->title, use);
+		free(use);
+	}
 	return rc;
 }
 
@@ -286,6 +299,7 @@ static int find_program(struct connect *c, const char *name)
 static int read_words(struct connect *c, int argc, char **argv)
 {
 	const char *key = getenv("SLIPRING_API_KEY");
+	int n_names = 0;
 
 	if (!key || !*key)
 		key = getenv("VLLM_API_KEY");
@@ -308,7 +322,13 @@ static int read_words(struct connect *c, int argc, char **argv)
 			c->more = argv + i + 1;
 			c->n_more = argc - i - 1;
 			break;
-		} else if (c->p || find_program(c, argv[i]))
+		} else if (*argv[i] != '-' && !c->p && find_program(c, argv[i])) {
+			fprintf(stderr, "slipring connect: %s is no program that is known here; these are:", argv[i]);
+			for (int k = 0; k < N_PROGRAMS; k++)
+				fprintf(stderr, " %s", programs[k].name);
+			fprintf(stderr, ".  \"slipring connect env\" shows what most others need\n");
+			return 2;
+		} else if (*argv[i] == '-' || n_names++)
 			return command_wrong("connect", argv, i, i);
 	}
 	snprintf(c->t.key, sizeof(c->t.key), "%s", key && *key ? key : "none");

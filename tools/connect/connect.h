@@ -17,7 +17,7 @@ struct target {
 	char base[400];    /* {base}: http://host:port; {v1} is base/v1 */
 	char model[256];   /* {model} */
 	char key[512];     /* {key}: an API key, or "none" */
-	long long context; /* {context}: max_model_len; 0: the server does not tell */
+	long long context; /* {context}: max_model_len; 0: the server does not tell; {output}: a quarter of it */
 };
 
 enum api { API_CHAT, API_RESPONSES, API_MESSAGES };
@@ -28,6 +28,8 @@ struct program {
 	const char *command;  /* for --run; NULL: it is no command */
 	const char *word[20]; /* of that command */
 	const char *env[12];  /* NAME={..} */
+	const char *settings; /* flag before the settings as JSON, which win over its file; NULL: it has none */
+	const char *use;      /* the command that uses what --write wrote, if the program's own name does not */
 	const char *file;     /* its settings, below HOME; NULL: they are no file that we know */
 	const char *lines;    /* to put into it; in JSON: to merge.  NULL: {"env": {env}} */
 	const char *fill;     /* what a person fills in, if there is no file */
@@ -44,7 +46,8 @@ char *connect_fill(const struct target *t, const char *text, const char *quote);
 json_t *connect_tree(const struct target *t, const struct program *p);
 bool connect_is_json(const struct program *p);
 
-/* Put our settings into the file at path, and keep the old one as path.before-slipring.  0 or -errno. */
+/* Put our settings into the file at path in place of those of an earlier call.  The old file is kept as
+ * path.before-slipring; if there was none, path.new-by-slipring says so.  0 or -errno. */
 int settings_write(const char *path, const struct program *p, const struct target *t, char *err,
                    size_t errlen);
 /* Take them out again, and put back what they replaced. */

@@ -14,6 +14,7 @@ const struct program programs[N_PROGRAMS] = {
 	           "ANTHROPIC_DEFAULT_OPUS_MODEL={model}", "ANTHROPIC_DEFAULT_SONNET_MODEL={model}",
 	           "ANTHROPIC_DEFAULT_HAIKU_MODEL={model}", "CLAUDE_CODE_MAX_CONTEXT_TOKENS={context}",
 	           "CLAUDE_CODE_ATTRIBUTION_HEADER=0" },
+	  .settings = "--settings",
 	  .file = ".claude/settings.json" },
 	{ .name = "codex",
 	  .title = "Codex CLI",
@@ -24,18 +25,18 @@ const struct program programs[N_PROGRAMS] = {
 	            "-c", "model_providers.slipring.env_key=SLIPRING_API_KEY", "-c", "model={model}", "-c",
 	            "model_context_window={context}", "-c", "web_search=disabled" },
 	  .env = { "SLIPRING_API_KEY={key}" },
-	  .file = ".codex/config.toml",
-	  .lines = "[model_providers.slipring]\n"
+	  .use = "SLIPRING_API_KEY={key} codex --profile slipring",
+	  .file = ".codex/slipring.config.toml",
+	  .lines = "model_provider = \"slipring\"\n"
+	           "model = \"{model}\"\n"
+	           "model_context_window = {context}\n"
+	           "web_search = \"disabled\"\n"
+	           "\n"
+	           "[model_providers.slipring]\n"
 	           "name = \"Slipring\"\n"
 	           "base_url = \"{v1}\"\n"
 	           "wire_api = \"responses\"\n"
-	           "env_key = \"SLIPRING_API_KEY\"\n"
-	           "\n"
-	           "[profiles.slipring]\n"
-	           "model_provider = \"slipring\"\n"
-	           "model = \"{model}\"\n"
-	           "model_context_window = {context}\n"
-	           "web_search = \"disabled\"\n" },
+	           "env_key = \"SLIPRING_API_KEY\"\n" },
 	{ .name = "opencode",
 	  .title = "opencode",
 	  .api = API_CHAT,
@@ -43,7 +44,8 @@ const struct program programs[N_PROGRAMS] = {
 	  .lines =
 	      "{\"provider\": {\"slipring\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"Slipring\","
 	      "\"options\": {\"baseURL\": \"{v1}\", \"apiKey\": \"{key}\"},"
-	      "\"models\": {\"{model}\": {\"name\": \"{model}\", \"limit\": {\"context\": \"{context}\"}}}}},"
+	      "\"models\": {\"{model}\": {\"name\": \"{model}\","
+	      "\"limit\": {\"context\": \"{context}\", \"output\": \"{output}\"}}}}},"
 	      "\"model\": \"slipring/{model}\"}" },
 	{ .name = "aider",
 	  .title = "aider",
@@ -77,16 +79,18 @@ const struct program programs[N_PROGRAMS] = {
 /* ---- words in braces ------------------------------------------------------------------------------- */
 
 /* The value of the word that text begins with, and how long that word is; NULL: it begins with none. */
-static const char *value_of(const struct target *t, const char *text, size_t *len, char number[32],
+static const char *value_of(const struct target *t, const char *text, size_t *len, char number[2][32],
                             const char **behind)
 {
 	*behind = "";
-	snprintf(number, 32, "%lld", t->context);
+	snprintf(number[0], 32, "%lld", t->context);
+	snprintf(number[1], 32, "%lld", t->context / 4);
 	const struct {
 		const char *word, *value, *behind;
 	} all[] = {
 		{ "{base}", t->base, "" }, { "{v1}", t->base, "/v1" },  { "{model}", t->model, "" },
-		{ "{key}", t->key, "" },   { "{context}", number, "" },
+		{ "{key}", t->key, "" },   { "{context}", number[0], "" },
+		{ "{output}", number[1], "" },
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
@@ -110,7 +114,7 @@ static void put(FILE *to, const char *s, const char *quote)
 
 char *connect_fill(const struct target *t, const char *text, const char *quote)
 {
-	char *out = NULL, number[32];
+	char *out = NULL, number[2][32];
 	size_t n, len;
 	FILE *f = open_memstream(&out, &n);
 
@@ -130,7 +134,7 @@ char *connect_fill(const struct target *t, const char *text, const char *quote)
 	return fclose(f) ? NULL : out;
 }
 
-/* A copy of j in which keys and strings are filled in; "{context}" alone is a number. */
+/* A copy of j in which keys and strings are filled in; "{context}" and "{output}" alone are numbers. */
 static json_t *fill_tree(const struct target *t, const json_t *j)
 {
 	json_t *out, *v;
@@ -149,6 +153,8 @@ static json_t *fill_tree(const struct target *t, const json_t *j)
 	}
 	if (!strcmp(json_string_value(j), "{context}"))
 		return json_integer(t->context);
+	if (!strcmp(json_string_value(j), "{output}"))
+		return json_integer(t->context / 4);
 	s = connect_fill(t, json_string_value(j), NULL);
 	out = json_string(s ? s : "");
 	free(s);

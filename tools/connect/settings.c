@@ -66,6 +66,12 @@ static void before_path(char out[4096], const char *path)
 	snprintf(out, 4096, "%s.before-slipring", path);
 }
 
+/* A file beside it whose text is the number of folders that were made, where there was no file. */
+static void none_path(char out[4096], const char *path)
+{
+	snprintf(out, 4096, "%s.new-by-slipring", path);
+}
+
 /* ---- lines ----------------------------------------------------------------------------------------- */
 
 /* The text without what stands between our marks. */
@@ -79,15 +85,17 @@ static void drop_block(char *text)
 	}
 }
 
-static char *lines_in(char *old, const struct program *p, const struct target *t)
+static char *lines_in(const char *text, const struct program *p, const struct target *t)
 {
-	char *mine = connect_fill(t, p->lines, "\"\\"), *out = NULL;
+	char *mine = connect_fill(t, p->lines, "\"\\"), *old = strdup(text), *out = NULL;
 
-	drop_block(old);
-	if (mine && asprintf(&out, "%s%s" BEGIN "%s" END, old, *old && old[strlen(old) - 1] != '\n' ? "\n" : "",
+	if (old)
+		drop_block(old);
+	if (mine && old && asprintf(&out, "%s%s" BEGIN "%s" END, old, *old && old[strlen(old) - 1] != '\n' ? "\n" : "",
 	                     mine) < 0)
 		out = NULL;
 	free(mine);
+	free(old);
 	return out;
 }
 
@@ -146,15 +154,19 @@ static json_t *parse(const char *path, const char *text, char *err, size_t errle
 	return j;
 }
 
-static char *tree_in(const char *path, const char *old, const struct program *p, const struct target *t,
-                     char *err, size_t errlen)
+/* was: the text before the first call, "" if there was none; NULL: this is the first call. */
+static char *tree_in(const char *path, const char *old, const char *was, const struct program *p,
+                     const struct target *t, char *err, size_t errlen)
 {
-	json_t *j = parse(path, old, err, errlen), *mine;
+	json_t *j = parse(path, old, err, errlen), *mine, *before = NULL;
 	char *out;
 
 	if (!j)
 		return NULL;
 	mine = connect_tree(t, p);
+	if (was && (before = parse(path, was, err, errlen)))
+		unmerge(j, mine, before);
+	json_decref(before);
 	merge(j, mine);
 	out = json_dumps(j, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 	json_decref(mine);
@@ -164,56 +176,87 @@ static char *tree_in(const char *path, const char *old, const struct program *p,
 
 /* ---- in and out ------------------------------------------------------------------------------------ */
 
-static void make_dir_of(const char *path)
+static int make_dir_of(const char *path)
 {
 	char dir[4096];
+	int n = 0;
 
 	for (const char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
 		snprintf(dir, sizeof(dir), "%.*s", (int)(s - path), path);
-		mkdir(dir, 0700); /* if it cannot be made, writing says so */
+		n += !mkdir(dir, 0700); /* if it cannot be made, writing says so */
 	}
+	return n;
+}
+
+/* Take away the n folders that hold path, as far as they are empty. */
+static void drop_dirs_of(const char *path, int n)
+{
+	char dir[4096], *slash;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	while (n-- > 0 && (slash = strrchr(dir, '/')) && slash > dir) {
+		*slash = 0;
+		if (rmdir(dir))
+			break;
+	}
+}
+
+/* Keep what undo needs, the first time: later it would keep our own settings as the old ones. */
+static int keep_before(const char *path, const char *old, int made, char *err, size_t errlen)
+{
+	char before[4096], none[4096], text[16];
+
+	before_path(before, path);
+	none_path(none, path);
+	snprintf(text, sizeof(text), "%d\n", made);
+	if (!access(before, F_OK) || !access(none, F_OK))
+		return 0;
+	return old ? write_text(before, old, err, errlen) : write_text(none, text, err, errlen);
 }
 
 int settings_write(const char *path, const struct program *p, const struct target *t, char *err,
                    size_t errlen)
 {
-	char before[4096], *old, *new, *start;
+	char before[4096], none[4096], *old, *new, *start, *was = NULL;
 	int rc;
 
+	before_path(before, path);
+	none_path(none, path);
 	old = read_text(path, &rc, err, errlen);
-	if (rc)
+	if (!rc)
+		was = read_text(before, &rc, err, errlen);
+	if (rc) {
+		free(old);
 		return rc;
+	}
 	start = old ? old : strdup("");
 	refuse(-ENOMEM, err, errlen, "there is no memory for %s", path);
-	new = !start ? NULL : connect_is_json(p) ? tree_in(path, start, p, t, err, errlen) : NULL;
-	before_path(before, path);
-	if (connect_is_json(p) ? new != NULL : start != NULL) {
-		/* The first time: later ones would keep our own settings as the old ones. */
-		make_dir_of(path);
-		if (old && access(before, F_OK))
-			rc = write_text(before, old, err, errlen);
-		if (!rc && !new)
-			new = lines_in(start, p, t);
-	}
+	new = !start ? NULL : !connect_is_json(p) ? lines_in(start, p, t) :
+	      tree_in(path, start, was ? was : access(none, F_OK) ? NULL : "", p, t, err, errlen);
+	rc = new ? keep_before(path, old, make_dir_of(path), err, errlen) : -EINVAL;
 	if (!rc)
-		rc = new ? write_text(path, new, err, errlen) : -EINVAL;
+		rc = write_text(path, new, err, errlen);
 	free(new);
+	free(was);
 	free(start);
 	return rc;
 }
 
 int settings_undo(const char *path, const struct program *p, const struct target *t, char *err, size_t errlen)
 {
-	char before[4096], *now, *was = NULL, *out = NULL;
+	char before[4096], none[4096], *now, *was = NULL, *made = NULL, *out = NULL;
 	json_t *j, *old, *mine;
 	int rc;
 
 	before_path(before, path);
+	none_path(none, path);
 	now = read_text(path, &rc, err, errlen);
 	if (!rc && !now)
 		rc = fail(-ENOENT, path, "there is no such file, so nothing to take out", err, errlen);
 	if (!rc)
 		was = read_text(before, &rc, err, errlen);
+	if (!rc)
+		made = read_text(none, &rc, err, errlen);
 	if (!rc && connect_is_json(p)) {
 		j = parse(path, now, err, errlen);
 		old = j ? parse(before, was, err, errlen) : NULL;
@@ -222,14 +265,17 @@ int settings_undo(const char *path, const struct program *p, const struct target
 		mine = connect_tree(t, p);
 		if (!rc) {
 			unmerge(j, mine, old);
-			out = json_object_size(j) ? json_dumps(j, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : strdup("");
+			out = was && json_equal(j, old) ? strdup(was) : !json_object_size(j) ? strdup("") :
+			      json_dumps(j, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 		}
 		json_decref(mine);
 		json_decref(old);
 		json_decref(j);
 	} else if (!rc) {
+		size_t n = was ? strlen(was) : 0;
+
 		drop_block(now);
-		out = strdup(now);
+		out = strdup(was && !strncmp(now, was, n) && !strcmp(now + n, "\n") ? was : now);
 	}
 	if (!rc && !out)
 		rc = fail(-ENOMEM, path, NULL, err, errlen);
@@ -237,8 +283,12 @@ int settings_undo(const char *path, const struct program *p, const struct target
 		rc = unlink(path) ? fail(-errno, path, NULL, err, errlen) : 0;
 	else if (!rc)
 		rc = write_text(path, out, err, errlen);
-	if (!rc && was)
+	if (!rc) {
 		unlink(before);
+		unlink(none);
+		drop_dirs_of(path, made ? atoi(made) : 0);
+	}
+	free(made);
 	free(out);
 	free(was);
 	free(now);
