@@ -91,7 +91,8 @@ static char *lines_in(const char *text, const struct program *p, const struct ta
 
 	if (old)
 		drop_block(old);
-	if (mine && old && asprintf(&out, "%s%s" BEGIN "%s" END, old, *old && old[strlen(old) - 1] != '\n' ? "\n" : "",
+	if (mine && old && asprintf(&out, "%s%s" BEGIN "%s" END, old,
+	                     *old && old[strlen(old) - 1] != '\n' ? "\n" : "",
 	                     mine) < 0)
 		out = NULL;
 	free(mine);
