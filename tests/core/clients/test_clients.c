@@ -619,14 +619,39 @@ static void its_row_tells_what_it_does(void **state)
 	assert_int_equal(daemon_end(&d), 0);
 }
 
-/* A daemon of another version refuses with -EPROTO, and a tool says what would be right. */
+/* A daemon of another version. */
+static void *refuse_one(void *arg)
+{
+	struct sr_welcome w = { .magic = SR_MAGIC, .version = SR_VERSION + 1, .status = -EPROTO };
+	char hello[256];
+	int fd = accept(*(int *)arg, NULL, NULL);
+
+	if (recv(fd, hello, sizeof(hello), 0) > 0)
+		send(fd, &w, sizeof(w), MSG_NOSIGNAL);
+	close(fd);
+	return NULL;
+}
+
+/* It refuses with -EPROTO, and a tool says what would be right. */
 static void of_another_version(void **state)
 {
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sr_options o = { .size = sizeof(o) };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sr_conn *c;
 	char err[200];
+	pthread_t t;
 
 	(void)state;
-	assert_int_equal(instance_refused("/run/x", -EPROTO, err, sizeof(err)), -EPROTO);
-	assert_non_null(strstr(err, "/run/x: "));
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s.old", d.path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(pthread_create(&t, NULL, refuse_one, &fd), 0);
+	assert_int_equal(instance_connect(&c, a.sun_path, &o, err, sizeof(err)), -EPROTO);
+	pthread_join(t, NULL);
+	close(fd);
+	unlink(a.sun_path);
+	assert_non_null(strstr(err, a.sun_path));
 	assert_non_null(strstr(err, "is of another version: use the slipring of its version"));
 }
 
@@ -870,7 +895,7 @@ int main(void)
 		cmocka_unit_test(its_row_tells_what_it_does),
 		CASE(what_it_does_is_told),
 		CASE(the_example_works),
-		cmocka_unit_test(of_another_version),
+		CASE(of_another_version),
 		CASE(ping_prints_round_trips),
 	};
 
