@@ -54,9 +54,47 @@ aarch64) want="$build $cross" ;;
 *)     echo "usage: tools/setup.sh build|test|fuzz|cuda|aarch64" >&2; exit 2 ;;
 esac
 
+# Another system than Debian's: what is missing is found by pkg-config and by name, and printed in its terms.
+elsewhere() {
+	libs="liburing jansson libssl libpcre2-8 libutf8proc yaml-0.1 libxxhash libzmq libcurl ncursesw libedit"
+	case " $want " in *" libcmocka-dev "*) libs="$libs cmocka" ;; esac
+	lacks=
+	for p in gcc make pkg-config python3; do
+		command -v $p >/dev/null 2>&1 || lacks="$lacks $p"
+	done
+	for p in $libs; do
+		pkg-config --exists $p 2>/dev/null || lacks="$lacks $p"
+	done
+	# it has no .pc file
+	echo '#include <hugetlbfs.h>' | gcc -E - >/dev/null 2>&1 || lacks="$lacks libhugetlbfs"
+	[ -n "$lacks" ] || return 0
+	echo "setup: missing are:$lacks" >&2
+	say="sudo"
+	if command -v dnf >/dev/null 2>&1; then
+		say="$say dnf install gcc gcc-c++ make pkgconf-pkg-config liburing-devel libhugetlbfs-devel jansson-devel \
+openssl-devel pcre2-devel utf8proc-devel libyaml-devel xxhash-devel zeromq-devel libcurl-devel ncurses-devel \
+libedit-devel python3 python3-pip libcmocka-devel openssl"
+	elif command -v zypper >/dev/null 2>&1; then
+		say="$say zypper install gcc gcc-c++ make pkgconf-pkg-config liburing-devel libhugetlbfs-devel \
+libjansson-devel libopenssl-devel pcre2-devel utf8proc-devel libyaml-devel xxhash-devel zeromq-devel \
+libcurl-devel ncurses-devel libedit-devel python3 python3-pip libcmocka-devel openssl"
+	elif command -v pacman >/dev/null 2>&1; then
+		say="$say pacman -S --needed base-devel liburing jansson openssl pcre2 libutf8proc libyaml xxhash zeromq \
+curl ncurses libedit python python-pip cmocka; libhugetlbfs is in the AUR"
+	elif command -v apk >/dev/null 2>&1; then
+		say="$say apk add build-base pkgconf linux-headers liburing-dev jansson-dev openssl-dev pcre2-dev \
+utf8proc-dev yaml-dev xxhash-dev zeromq-dev curl-dev ncurses-dev libedit-dev python3 py3-pip cmocka-dev openssl; libhugetlbfs is built from source"
+	else
+		say="the equivalents of: $(echo $want)" # no package manager that we know
+	fi
+	echo "setup: install them, then run again what you ran:" >&2
+	echo "  $say" >&2
+	return 1
+}
+
 if ! command -v dpkg-query >/dev/null 2>&1; then
-	echo "setup: not a Debian-like system; needed are the equivalents of:" $want >&2
-	exit 0
+	elsewhere
+	exit
 fi
 missing=
 for p in $want; do
