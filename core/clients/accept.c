@@ -205,8 +205,7 @@ static void leave(struct client *c, bool stopping)
 	}
 }
 
-/* Close a connection's socket, whose queue may have anything in it. */
-static void socket_close(struct clients *cl, int fd, bool carries, uid_t uid)
+void conn_close(struct clients *cl, int fd, bool carries, uid_t uid)
 {
 	if (carries)
 		aside_close(cl->aside, fd, uid);
@@ -234,11 +233,14 @@ void conn_free(struct client *c, bool stopping)
 	}
 	if (c->asking)
 		aside_drop(cl->aside, &c->ask);
-	if (c->carries && !stopping) {
+	if (!stopping && c->stage == STAGE_MAP && left_unread(c->fd)) {
+		io_watch_del(cl->io, &c->socket);
+		left_keep(cl, (struct left){ .fd = c->fd, .uid = c->uid, .carries = c->carries });
+	} else if (c->carries && !stopping) {
 		aside_end(cl->aside, &c->socket, c->uid);
 	} else {
 		io_watch_del(cl->io, &c->socket);
-		socket_close(cl, c->fd, c->carries, c->uid);
+		conn_close(cl, c->fd, c->carries, c->uid);
 	}
 	cl->all[c->at] = cl->all[--cl->n_all];
 	cl->all[c->at]->at = c->at;
@@ -404,6 +406,8 @@ static void client_mapped(struct client *c)
 		hear(c);
 		return;
 	}
+	if (e > 0 && left_unread(c->fd))      /* it cannot have mapped what it has not read */
+		e = -EPROTO;
 	if (e > 0)
 		e = host_seal(c->conn);
 	if (e < 0) {
@@ -501,12 +505,42 @@ static void on_timer(struct io_timer *t)
 	conn_lose(c, "did not end its handshake");
 }
 
+/* Places taken, by the uid or by all: by clients that stay, and by welcomes that are unread. */
+static int32_t places_of(const struct clients *cl, const uid_t *uid)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; i < cl->n_all; i++) {
+		const struct client *o = cl->all[i];
+
+		n += !o->refuse && (!o->gone || o->stage == STAGE_MAP) && (!uid || o->uid == *uid);
+	}
+	for (int32_t i = 0; i < cl->n_left; i++)
+		n += !uid || cl->left[i].uid == *uid;
+	return n;
+}
+
+static int no_place(struct clients *cl, const struct client *c, int32_t same, int32_t all)
+{
+	uint64_t now = io_now();
+	int32_t unread = 0;
+
+	if (now - cl->full_at < 1000 * MS)    /* at most one line a second */
+		return -EUSERS;
+	cl->full_at = now;
+	for (int32_t i = 0; i < cl->n_left; i++)
+		unread += cl->left[i].uid == c->uid;
+	log_warn("uid %u has no place for another client: it has %d of the %d that are taken, of %d in all; %d of its "
+	         "own are closed, but nobody has read their welcome", c->uid, same, all, cl->cfg.max, unread);
+	return -EUSERS;
+}
+
 /* Get its credentials, and decide if it may stay. */
 static int admit(struct clients *cl, struct client *c)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
-	int32_t same = 0, all = 0;
+	int32_t same, all;
 
 	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
 		return -EACCES;
@@ -514,16 +548,14 @@ static int admit(struct clients *cl, struct client *c)
 	c->pid = cred.pid;
 	c->trusted = c->uid == cl->self || c->uid == 0 || c->uid == cl->cfg.gateway;
 	c->gateway = c->uid == cl->self || c->uid == cl->cfg.gateway;
-	for (int32_t i = 0; i < cl->n_all; i++) {
-		const struct client *o = cl->all[i];
-
-		all += !o->refuse && !o->gone;
-		same += !o->refuse && !o->gone && o->uid == c->uid;
-	}
+	same = places_of(cl, &c->uid);
+	all = places_of(cl, NULL);
 	if (all >= cl->cfg.max || same >= cl->cfg.max_per_uid)
-		return -EUSERS;
+		return no_place(cl, c, same, all);
 	/* Each untrusted uid leaves places for others, and all of them leave 1/16 for trusted clients. */
-	return !c->trusted && same >= 8 * (cl->cfg.max - (cl->cfg.max + 15) / 16 - all) ? -EUSERS : 0;
+	if (!c->trusted && same >= 8 * (cl->cfg.max - (cl->cfg.max + 15) / 16 - all))
+		return no_place(cl, c, same, all);
+	return 0;
 }
 
 static bool crowded(const struct clients *cl)
@@ -541,7 +573,7 @@ static void client_new(struct clients *cl, int fd)
 
 	if (!c) {
 		cl->cfg.counters->refused++;
-		socket_close(cl, fd, aside_may_carry(fd), (uid_t)-1);
+		conn_close(cl, fd, aside_may_carry(fd), (uid_t)-1);
 		return;
 	}
 	*c = (struct client){ .cl = cl, .fd = fd, .pidfd = -1, .at = cl->n_all, .free = 0, .name = "?", .heard = 1,
@@ -606,6 +638,7 @@ int conn_listen(struct clients *cl, int fd)
 	cl->listener = (struct io_watch){ .fd = fd, .events = IO_IN, .fn = on_listener, .ctx = cl };
 	cl->again = (struct io_timer){ .fn = on_again, .ctx = cl };
 	cl->nap = (struct io_timer){ .fn = on_nap };
+	cl->look = (struct io_timer){ .fn = left_look, .ctx = cl };
 	aside_refuse(fd);
 	return io_watch_add(cl->io, &cl->listener);
 }

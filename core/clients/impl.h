@@ -2,6 +2,7 @@
  *
  *	clients/serve.c            requests in, tokens out, turns, counting
  *	clients/accept.c       which clients come and go, and which are visited in a turn
+ *	clients/left.c         welcomes that nobody has read
  *	clients/guide.c        guides to the scheduler
  *	clients/translate.c  a request of the wire as one of the scheduler
  */
@@ -93,6 +94,13 @@ struct client {
 	uint32_t bells;
 };
 
+/* The socket of a connection that is over, but whose welcome is unread. */
+struct left {
+	int fd;
+	uid_t uid;
+	bool carries;                 /* as in struct client */
+};
+
 struct clients {
 	struct clients_config cfg;
 	struct clients_stats stats;
@@ -121,6 +129,12 @@ struct clients {
 	int32_t n_places, n_all, n_open, n_hot, n_dirty, cold;
 	int32_t n_gone;               /* open clients marked for removal */
 
+	struct left *left;            /* [n_places]: each has a place of its uid's */
+	struct io_timer look;
+	int32_t n_left;
+	uint32_t left_next;           /* the next to look at, modulo n_left */
+	uint64_t full_at;             /* when a uid without a free place was last logged */
+
 	uint64_t gap_ns, n_gaps;      /* n_gaps tokens came gap_ns after the token before; not counted yet */
 	uint64_t key[2], n_seeds;     /* for seeds and salts */
 	struct sched_cmd cmd[SCHED_CMDS]; /* of the request being translated */
@@ -137,6 +151,14 @@ void conn_bury(struct clients *cl);                    /* remove the gone client
 bool conn_rest(struct clients *cl);                    /* may the loop sleep?  The nap timer may wake it */
 int  conn_listen(struct clients *cl, int fd);          /* 0, -errno; takes over fd */
 void conn_deaf(struct clients *cl);                    /* accept no client any more */
+
+void conn_close(struct clients *cl, int fd, bool carries, uid_t uid); /* its queue may have anything in it */
+
+/* ---- clients/left.c ---- */
+bool left_unread(int fd);
+void left_keep(struct clients *cl, struct left one);
+void left_look(struct io_timer *t);
+void left_end(struct clients *cl);
 
 /* ---- clients/serve.c ---- */
 int32_t live_find(const struct client *c, uint32_t ticket); /* its place in live[], or NONE */

@@ -714,8 +714,9 @@ int clients_create(struct clients **out, const struct clients_config *cfg, struc
 	cl->all = calloc(max, sizeof(cl->all[0]));
 	cl->open = calloc(max, sizeof(cl->open[0]));
 	cl->dirty = calloc(max, sizeof(cl->dirty[0]));
+	cl->left = calloc(max, sizeof(cl->left[0]));
 	cl->words = calloc(SCHED_BEGIN_WORDS + (size_t)cfg->n_eos + sr_lists_bytes() / 4, sizeof(uint32_t));
-	e = !cl->all || !cl->open || !cl->dirty || !cl->words ? -ENOMEM : host_make(cl);
+	e = !cl->all || !cl->open || !cl->dirty || !cl->left || !cl->words ? -ENOMEM : host_make(cl);
 	if (!e)
 		e = aside_create(&cl->aside, io);
 	if (!e)
@@ -735,6 +736,7 @@ void clients_destroy(struct clients *cl)
 	cl->line[0].first = cl->line[1].first = NULL;
 	while (cl->n_all > 0)
 		conn_free(cl->all[cl->n_all - 1], true);
+	left_end(cl);
 	conn_deaf(cl);
 	aside_destroy(cl->aside);
 	io_timer_del(cl->io, &cl->nap);
@@ -742,6 +744,7 @@ void clients_destroy(struct clients *cl)
 	free(cl->all);
 	free(cl->open);
 	free(cl->dirty);
+	free(cl->left);
 	free(cl->words);
 	free(cl);
 }

@@ -1,0 +1,168 @@
+/* LINK: @daemon shmring/client.c -luring -lhugetlbfs -lxxhash */
+/* test_unread.c - what connections leave behind.  The kernel charges an unread welcome's descriptors to the
+ * daemon's user, who may have RLIMIT_NOFILE of them in flight.  root is not limited, so each runs as another uid.
+ */
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/rig/daemon.h"
+#include "tests/rig/evil.h"
+
+enum { DAEMON = 65531, NEWCOMER = 65532, HOSTILE = 65534 };
+#define FILES  320                    /* RLIMIT_NOFILE of the daemon */
+#define SOCKETS 400                   /* two descriptors each */
+
+static struct daemon d;
+static char path[sizeof(d.path)], said[64];
+
+static bool become(uid_t uid)
+{
+	struct rlimit r = { FILES, FILES };
+
+	if (uid == DAEMON)
+		setrlimit(RLIMIT_NOFILE, &r);
+	return setgid(uid) == 0 && setuid(uid) == 0;
+}
+
+/* A process of the uid that runs fn and tells when it is done with it; then it stays. */
+static pid_t process(uid_t uid, void (*fn)(void))
+{
+	int done[2];
+	char byte = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(done), 0);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		if (!become(uid) || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+			_exit(1);
+		fn();
+		if (write(done[1], uid == DAEMON ? d.path : "", uid == DAEMON ? sizeof(d.path) : 1) < 0)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(done[1]);
+	if (uid == DAEMON)
+		assert_int_equal(read(done[0], path, sizeof(path)), sizeof(path));
+	else
+		assert_int_equal(read(done[0], &byte, 1), 1);
+	close(done[0]);
+	return pid;
+}
+
+static void end_process(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void serve(void)
+{
+	int log = open(said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	if (log < 0 || dup2(log, 2) < 0)
+		_exit(1);
+	daemon_start(&d, NULL);
+	log_level_by_name("warning");
+	if (chmod(d.dir, 0755) < 0 || chmod(d.path, 0666) < 0)
+		_exit(1);
+}
+
+/* Half of them leave as soon as the welcome is there, the others say that they have mapped it. */
+static void leave_unread(void)
+{
+	struct sr_hello h = { .magic = SR_MAGIC, .version = SR_VERSION, .want = { 32, 64, 4096, 0, 0 } };
+
+	for (int i = 0; i < SOCKETS; i++) {
+		struct pollfd p = { .fd = dial(path), .events = POLLIN };
+
+		if (p.fd < 0 || send(p.fd, &h, sizeof(h), MSG_NOSIGNAL) < 0)
+			continue;
+		poll(&p, 1, 5000);
+		if (i % 2)
+			sr_signal(p.fd);
+		shutdown(p.fd, SHUT_WR);
+	}
+}
+
+/* What sr_open() says to a process of that uid. */
+static int opens(uid_t uid)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		struct sr_conn *c;
+
+		_exit(become(uid) ? -sr_open(&c, path, NULL) : 255);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return -WEXITSTATUS(status);
+}
+
+/* The same, until it is `is`, for 10 s.  The table may be full of connections that wait to be cleared up. */
+static int opens_at_last(uid_t uid, int is)
+{
+	uint64_t until = io_now() + 10000 * MS;
+	int e;
+
+	while ((e = opens(uid)) != is && io_now() < until)
+		usleep(20000);
+	return e;
+}
+
+static bool contains(const char *file, const char *what)
+{
+	static char text[65536];
+	FILE *f = fopen(file, "r");
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+	text[n] = '\0';
+	if (f)
+		fclose(f);
+	return strstr(text, what);
+}
+
+static void unread_welcomes_shut_nobody_out(void **state)
+{
+	pid_t daemon, hostile;
+	int e = 0;
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("SKIP: it takes root to be three users\n");
+		skip();
+	}
+	snprintf(said, sizeof(said), "/tmp/slipring-unread-%d", (int)getpid());
+	daemon = process(DAEMON, serve);
+	hostile = process(HOSTILE, leave_unread);
+	e = opens_at_last(NEWCOMER, 0);
+	print_message("a newcomer beside %d sockets: %s\n", SOCKETS, e ? strerror(-e) : "welcome");
+	assert_int_equal(e, 0);
+	assert_int_equal(opens_at_last(0, 0), 0);
+	assert_int_equal(opens_at_last(HOSTILE, -EUSERS), -EUSERS); /* its places are taken as long as the messages are unread */
+	assert_true(contains(said, "uid 65534 has no place for another client"));
+	end_process(hostile);
+	assert_int_equal(opens_at_last(HOSTILE, 0), 0); /* and no longer */
+	end_process(daemon);
+	unlink(path);
+	*strrchr(path, '/') = '\0';
+	rmdir(path);
+	unlink(said);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(unread_welcomes_shut_nobody_out) };
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
