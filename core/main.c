@@ -474,6 +474,7 @@ static int make_scheduler(struct daemon *d)
 	struct sched_config c = {
 		.limits = *l, .vocab = d->model->m.n_vocab, .context = d->plan.context, .tenants = TENANTS,
 		.counters = &d->loop.counters,
+		.ran = { &d->loop.st->n_ran, d->loop.st->ran, STATS_RAN },
 		.drafts = { d->cfg.draft_most, d->cfg.draft_least, d->cfg.draft_longest },
 		.knobs = {
 			.max_seqs = d->plan.max_seqs, .batch_tokens = d->plan.batch_tokens,

@@ -118,7 +118,7 @@ struct sched_request translate(struct clients *cl, const struct client *c,
 	struct sched_request out = {
 		.prompt = r->list[SR_SPAN_PROMPT].word, .n_prompt = (int32_t)r->n_prompt,
 		.n_answer = (int32_t)q->n_answer, .max_tokens = (int32_t)q->max_tokens, .min_position = sampling.min_position,
-		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline,
+		.salt = salt_of(cl, c, tenant, q->cache_salt), .deadline = q->deadline, .name = q->user_data,
 		.priority = c->trusted || q->priority > 0 ? q->priority : 0,
 		.n_top = q->n_top, .n_prompt_top = q->n_prompt_top,
 		.score = q->flags & SR_PROMPT_LOGPROBS, .no_cache = q->flags & SR_NO_CACHE, .progress = q->flags & SR_PROGRESS,

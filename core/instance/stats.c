@@ -340,6 +340,7 @@ struct stats_view {
 
 #define HEAD offsetof(struct stats_page, step) /* what queue limits and /metrics read, but minutes */
 #define MOST offsetof(struct stats_page, n_ended) /* all but the ends */
+#define RAN  offsetof(struct stats_page, n_ran)
 #define RANKS (MOST - offsetof(struct stats_page, n_ranks)) /* they lie last, and are read with the head, too */
 
 static struct stats_view *view_of(const struct stats_page *p) { return (struct stats_view *)(uintptr_t)p; }
@@ -474,6 +475,19 @@ int stats_read_ended(const struct stats_page *page)
 		clean(p->ended[i].client, sizeof(p->ended[i].client));
 	}
 	return view_settle(v, r);
+}
+
+int stats_read_ran(const struct stats_page *page)
+{
+	struct stats_page *p = &view_of(page)->page;
+	const int fd = view_of(page)->fd;
+	int r = file_read(fd, &p->n_ran, sizeof(p->n_ran), RAN);
+
+	if (r == 0 && p->n_ran > STATS_RAN)
+		r = -E2BIG;
+	if (r == 0)
+		r = file_read(fd, p->ran, p->n_ran * sizeof(*p->ran), offsetof(struct stats_page, ran));
+	return r < 0 ? r : (int)p->n_ran;
 }
 
 int stats_read(const struct stats_page *page)

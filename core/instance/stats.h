@@ -22,7 +22,7 @@
 #include "core/instance/limits.h"
 
 #define STATS_MAGIC   0x54535253u  /* "SRST" */
-#define STATS_VERSION 18u
+#define STATS_VERSION 19u
 #define STATS_BUCKETS 40
 #define STATS_STEPS   4096
 #define STATS_MINUTES 1440
@@ -33,6 +33,7 @@
 #define STATS_KNOBS   8               /* room for enum knob */
 #define STATS_ENDED   4096            /* requests that ended: the last ones of each uid, see stats_end() */
 #define STATS_UIDS    64              /* uids whose ends are told apart; all others share one more row */
+#define STATS_RAN     4096            /* sequences that run at once, by user_data */
 
 enum stats_hist {
 	HIST_TTFT, HIST_ITL, HIST_TPOT, HIST_E2E, HIST_QUEUE, HIST_INFERENCE, HIST_PREFILL,
@@ -151,6 +152,10 @@ struct stats_page {
 	struct stats_uid { uint32_t uid, n; uint16_t first, last, zero[2]; } uid[STATS_UIDS + 1];
 	uint16_t end_next[STATS_ENDED];
 	uint32_t ends_used;
+
+	/* What ran when the last batch was launched, as its clients name it (sr_request.user_data).  A daemon that
+	 * died leaves this behind.  n_ran > STATS_RAN: it is not known. */
+	uint64_t n_ran, ran[STATS_RAN];
 };
 
 /* Upper bounds of a histogram's buckets without +Inf; *n is their number.  Bounds of the token
@@ -191,6 +196,9 @@ void stats_close(const struct stats_page *p);
 int  stats_read(const struct stats_page *p);
 int  stats_read_all(const struct stats_page *p);
 int  stats_read_ended(const struct stats_page *p); /* the ends, which neither of both reads */
+/* What ran at the end of the daemon that made the page that was opened, although another one may be there now.
+ * How many, or -errno; -E2BIG: it is not known. */
+int  stats_read_ran(const struct stats_page *p);
 bool stats_stale(const struct stats_page *p, const char *run_dir); /* reopen?  Checks files, not the copy */
 uid_t stats_owner(const struct stats_page *p); /* owner of the file, who can write all of it */
 

@@ -62,8 +62,8 @@ static int32_t seq_make(struct sched *s, int32_t cq, const struct sched_request 
 		.score = r->score, .history = r->history, .no_cache = r->no_cache, .progress = r->progress, .guided = r->guided,
 		.pool = r->pool, .n_vector = r->n_vector,
 		.n_cmds = r->n_cmds, .n_words = r->n_words - n_begin, .stop = r->stop - n_begin, .n_stop = r->n_stop,
-		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .deadline = r->deadline,
-		.priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
+		.stops = r->n_stop > 0, .min_position = r->min_position, .salt = r->salt, .name = r->name,
+		.deadline = r->deadline, .priority = s->knobs.fcfs ? 0 : r->priority, .order = ++s->order,
 		.since = now,
 	};
 	memcpy(q->cmd, r->cmd, (size_t)r->n_cmds * sizeof(q->cmd[0]));
@@ -126,6 +126,7 @@ static void seq_leave(struct sched *s, int32_t i)
 	while (s->run[j] != i)
 		j++;
 	s->n_run--;
+	s->run_changed = true;
 	memmove(&s->run[j], &s->run[j + 1], (size_t)(s->n_run - j) * sizeof(s->run[0]));
 }
 

@@ -719,6 +719,7 @@ static int fill_admission(struct sched *s, struct fill *x)
 	for (j = s->n_run++; j > 0 && ranks_before(q, &s->seq[s->run[j - 1]]); j--)
 		s->run[j] = s->run[j - 1];
 	s->run[j] = i;
+	s->run_changed = true;
 	x->moved++;
 	count_prefix(s, q);
 	put_begin(x, q);
@@ -799,6 +800,19 @@ static void check_limits(const struct sched *s, const struct sr_batch *b)
 	assert(b->n_ids <= lim->tokens + lim->rows && b->n_results <= lim->rows + lim->scores + 2 * lim->drafts);
 }
 
+/* Whoever reads this after our end sees who may have been the cause. */
+static void note_ran(struct sched *s)
+{
+	const struct sched_ran *to = &s->cfg.ran;
+
+	if (!to->n || !s->run_changed)
+		return;
+	s->run_changed = false;
+	*to->n = (uint64_t)s->n_run;
+	for (int32_t i = 0; i < s->n_run && s->n_run <= to->most; i++)
+		to->of[i] = s->seq[s->run[i]].name;
+}
+
 /* Fill the next batch and launch it.  Returns the work done, or -EIO. */
 int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 {
@@ -838,6 +852,7 @@ int fill_batch(struct sched *s, uint64_t now, bool after_batch)
 		x.f->at = now;
 		x.f->why = x.why;
 		x.f->pressed = after_batch || s->launched != s->reaped;
+		note_ran(s);
 		r = s->ops->launch(s->b, i);
 		s->launched += r == 0;
 		x.moved++;

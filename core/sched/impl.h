@@ -109,7 +109,7 @@ struct seq {
 	uint64_t since;          /* time of arrival */
 	int32_t  chained;        /* next in its bucket of names */
 	int32_t  heap_at;        /* place in the deadline heap, or NONE */
-	uint64_t salt;
+	uint64_t salt, name;
 };
 
 /* What is kept of a guided sequence; guide.c says how the positions follow each other. */
@@ -243,6 +243,7 @@ struct sched {
 	int32_t *ended_slot, n_ended;
 	uint64_t *filled;        /* [slots] n_filled of the last batch with a row for the slot */
 	int32_t *run, n_run;     /* running sequences, by rank */
+	bool     run_changed;    /* since cfg.ran was written */
 
 	struct kv_chunk *chunk;  /* [n_chunk] */
 	struct kv_chunk **free_chunk;      /* a stack */

@@ -72,6 +72,7 @@ struct sched_request {
 	int32_t  stop, n_stop;    /* words[stop ..], not the BEGIN's: ids that end the answer */
 	int32_t  min_position;    /* the first at which they do */
 	uint64_t salt, deadline;  /* deadline 0 = none */
+	uint64_t name;            /* for sched_config.ran */
 	int32_t  priority;        /* lower runs first */
 	uint8_t  n_top;           /* alternatives with each token */
 	uint8_t  n_prompt_top;    /* the same with each scored prompt token */
@@ -189,6 +190,10 @@ struct sched_config {
 	uint64_t age_ns;          /* a request that waited this long may get the next place by age; 0 = 5 s */
 	uint64_t silent_ns;       /* a guided request that waits this long for a guide ends; 0 = 10 s */
 	uint32_t blocked_ns;      /* a row whose client has no room this long gives way; 0 = 10 ms */
+	struct sched_ran {        /* the caller's, written before launches: the names of all that run */
+		uint64_t *n, *of; /* n NULL: nothing is written; *n may be above `most`: then of[] is not valid */
+		int32_t  most;
+	} ran;
 };
 
 struct sched_stats {

@@ -163,6 +163,24 @@ def sum_of(p, name):
     return sum(float(l.rsplit(" ", 1)[1]) for l in p.ask("GET", "/metrics")[2].splitlines() if l.startswith(name + "{"))
 
 
+def only_one_ran(p):
+    """The daemon dies three times while it computes one request: that one may be the cause, those that wait are not."""
+    got, pid = [], None
+    t = threading.Thread(target=lambda: got.extend(p.together(6, lambda i: p.ask("POST", "/v1/completions", {
+        "prompt": [i + 5, 9], "max_tokens": 1, "temperature": 0}))))
+    t.start()
+    for n in range(3):
+        check(wait_for(lambda: set(children(p.procs["slipring"].pid, "slipringd")) - {pid} and
+                       p.ask("GET", "/health")[0] == 200 and sum_of(p, "vllm:num_requests_running") == 1, 30),
+              f"one request is computed after {n} deaths")
+        pid = next(iter(children(p.procs["slipring"].pid, "slipringd")))
+        os.kill(pid, signal.SIGKILL)
+    t.join(60)
+    status = sorted(g[0] for g in got)
+    check(status == [200] * 5 + [500], f"one ends, the others are answered: {got}")
+    check(any("stopped again and again" in g[2] for g in got), "and is told why")
+
+
 def nobody_comes(p):
     """After --daemon-wait what is held ends with 503, and what comes later gets it at once."""
     got = []
@@ -200,6 +218,9 @@ def main():
     with Programs() as p:
         p.serve(*(["--device", "null", "--null-step-us", 10000] if SMALL else ARGS), "-dp", 2, MODEL)
         among_replicas(p)
+    with Programs() as p:
+        p.serve("--device", "null", "--null-step-us", 1500000, "--max-num-seqs", 1, MODEL)
+        only_one_ran(p)
     done()
 
 

@@ -45,8 +45,10 @@ uint32_t engine_slot_take(struct engine *e)
 		if (!s)
 			return NONE;
 		memset(s + e->n_slots, 0, (n - e->n_slots) * sizeof(*s));
-		for (i = n; i-- > e->n_slots; e->free = i)
+		for (i = n; i-- > e->n_slots; e->free = i) {
 			s[i].next = e->free;
+			s[i].gen = (uint32_t)io_now(); /* other adapters' handles are others */
+		}
 		e->slot = s;
 		e->n_slots = n;
 	}

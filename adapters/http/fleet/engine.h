@@ -10,7 +10,8 @@
  * What is held goes on when the daemon is back: a request that had not begun is submitted as it was; one that
  * had, with the ids of its answer (kept.h, sr_request.n_answer), so its owner sees one answer without a seam.
  * Requests must have a seed for that.  New requests join those that are held.  After wait_ns all of them end
- * with -ECONNRESET.  A request ends with -ECONNABORTED if daemons die of it, as far as one can see.
+ * with -ECONNRESET.  A request ends with -ECONNABORTED if daemons die of it, as far as one can see: each time
+ * it was among those that the daemon computed.
  *
  * Requests that find no room in the ring wait here, in one queue per tenant, served in turn (tenants.h).
  * Each tenant leaves some places, in the daemon and here, to others.  So if one tenant has thousands of
@@ -78,6 +79,8 @@ struct engine_config {
 	                            uint32_t answers);
 	/* Is there such an engine?  NULL: the model has one daemon. */
 	bool (*other)(void *fleet, const struct engine *from, uint32_t answers);
+	/* The handles of the requests that the daemon computed when it died; NULL: it is not known. */
+	const uint64_t *(*ran)(void *replica, int *n);
 	void *ctx, *fleet;
 };
 

@@ -69,11 +69,26 @@ static bool hand_over(struct engine *e, uint32_t i)
 	return true;
 }
 
+/* Did the daemon compute it when it died?  One that only waited there is not the cause. */
+static bool ran(const struct engine *e, uint32_t i)
+{
+	const uint64_t handle = engine_handle(e, i), *of;
+	int n = 0;
+
+	if (!e->c.ran || !(of = e->c.ran(e->c.replica, &n)))
+		return true;
+	for (int k = 0; k < n; k++)
+		if (of[k] == handle)
+			return true;
+	return false;
+}
+
 /* A request that the daemon had goes elsewhere, or returns to the queue.  0, or why it must end. */
 int engine_hold(struct engine *e, uint32_t i, bool fault)
 {
 	struct engine_slot *s = &e->slot[i];
-	int r = engine_keeps(e) && s->owner && !s->cancelled ? kept_move(s->kept, fault) : -ECONNRESET;
+	int r = engine_keeps(e) && s->owner && !s->cancelled ?
+	        kept_move(s->kept, fault, fault && ran(e, i)) : -ECONNRESET;
 
 	if (r < 0 || hand_over(e, i))
 		return r;

@@ -332,6 +332,8 @@ static void on_connected(void *ctx)
 	struct replica *r = ctx;
 	struct fetch *t;
 
+	look(r);
+	r->epoch = r->page ? r->page->epoch : 0;
 	if (!r->known || r->fetch)
 		return;
 	known_renew(r->known, NULL);
@@ -347,6 +349,16 @@ static void on_connected(void *ctx)
 		r->fetch = NULL;
 		free(t);
 	}
+}
+
+/* The page is still that of the daemon that died: its successor takes longer to start. */
+static const uint64_t *ran(void *ctx, int *n)
+{
+	struct replica *r = ctx;
+
+	if (!r->page || !r->epoch || r->page->epoch != r->epoch || (*n = stats_read_ran(r->page)) < 0)
+		return NULL;
+	return r->page->ran;
 }
 
 /* A daemon went or goes: which one is to have its request?  NULL: none can take it now. */
@@ -470,6 +482,7 @@ static int open_replica(struct fleet *f, struct workers *w, const struct engine_
 	ec.socket = socket;
 	ec.connected = on_connected;
 	ec.replica = r;
+	ec.ran = ran;
 	ec.rests = f->cfg->stop_when_idle_s > 0;
 	ec.woken = f->count ? &f->count->woken : NULL;
 	r->workers = w;

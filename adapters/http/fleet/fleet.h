@@ -41,6 +41,7 @@ struct replica {
 	uint64_t read_at;                  /* when the page was last read, */
 	uint64_t sent;                     /* and what had been sent by then */
 	struct workers *workers;
+	uint64_t epoch;                    /* of the daemon to which we are or were connected; 0: not known */
 	struct known *known;               /* what it has cached; NULL: it is the only one */
 	struct fetch *fetch;               /* its prefix page is being asked for */
 };

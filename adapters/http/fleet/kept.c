@@ -73,7 +73,7 @@ bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const 
 		k->n_scored++;
 		return true;
 	}
-	k->vain = 0;
+	k->vain = k->waited = 0;
 	if (!k->first)
 		k->first = io_now();
 	if (k->forgot)
@@ -87,14 +87,15 @@ bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const 
 	return true;
 }
 
-int kept_move(struct kept *k, bool fault)
+int kept_move(struct kept *k, bool fault, bool ran)
 {
 	if (k->forgot)
 		return -ECONNRESET;
-	if (fault && (k->vain == KEPT_VAIN || k->faults == KEPT_FAULTS))
+	if (fault && (ran ? k->vain == KEPT_VAIN || k->faults == KEPT_FAULTS : k->waited == KEPT_WAITS))
 		return -ECONNABORTED;
-	k->vain += fault;
-	k->faults += fault;
+	k->vain += fault && ran;
+	k->faults += fault && ran;
+	k->waited += fault && !ran;
 	k->again = k->n_scored;
 	k->moved = true;
 	k->counted = false;

@@ -16,9 +16,10 @@
 #include "adapters/http/tenants.h"
 
 #define KEPT_BYTES (64u << 20) /* the most bytes of ids that one engine keeps: 16 million tokens */
-#define KEPT_VAIN  2           /* moves in a row without a token between them: the request may be what kills
-                                  daemons, so the next one ends it */
-#define KEPT_FAULTS 8          /* and moves in all that no daemon announced */
+#define KEPT_VAIN  2           /* daemons that died while they computed it, without a token between: it may be
+                                  what kills them, so the next death ends it */
+#define KEPT_FAULTS 8          /* and such deaths in all */
+#define KEPT_WAITS 16          /* deaths in a row while it only waited: to take it may be what kills them */
 
 /* Bytes of all ids that an engine keeps. */
 struct kept_bytes { uint64_t n; };
@@ -30,7 +31,8 @@ struct kept {
 	int32_t *id;                 /* [n_ids]: of the answer */
 	uint32_t n_ids, cap;
 	uint32_t n_scored, again;    /* prompt tokens whose scores came; of these, that will come again */
-	uint8_t  faults, vain;       /* moves of which no daemon gave notice; those since its last token */
+	uint8_t  faults, vain;       /* deaths of daemons that computed it; those since its last token */
+	uint8_t  waited;             /* deaths of those where it waited, since its last token */
 	bool     moved;              /* it was in another daemon, or in this one before it started anew */
 	bool     counted;            /* engine.c: and that move has been counted */
 	bool     forgot;             /* there was no room for its ids: it cannot be moved once it has begun */
@@ -47,9 +49,9 @@ void kept_carry(struct kept *k, struct tenant *from, struct kept_bytes *all, str
 
 /* A token or prompt token came.  False: it came before, and its owner must not get it again. */
 bool kept_token(struct kept *k, struct tenant *t, struct kept_bytes *all, const struct sr_token *token);
-/* The daemon ended without ending it.  fault: not because it was told to.  0, or why the request cannot be
- * moved: -ECONNABORTED, daemons die of it; -ECONNRESET, its ids were forgotten. */
-int  kept_move(struct kept *k, bool fault);
+/* The daemon ended without ending it.  fault: it was not told to; ran: it computed it.  0, or why the request
+ * cannot be moved: -ECONNABORTED, daemons die of it; -ECONNRESET, its ids were forgotten. */
+int  kept_move(struct kept *k, bool fault, bool ran);
 /* What to submit now: *q is it.  Free the result, which q->prompt may point to.  0, -ENOMEM. */
 int  kept_request(struct kept *k, struct sr_request *q, int32_t **joined);
 /* Its END came, from the last of several daemons: times are those of the whole request. */

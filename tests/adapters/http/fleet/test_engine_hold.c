@@ -168,6 +168,15 @@ static void on_handed(void *o, bool pooled, struct engine *to, uint64_t handle)
 	w->n_moved++;
 }
 
+static uint64_t n_ran, ran_here[32];
+
+static const uint64_t *ran(void *replica, int *n)
+{
+	(void)replica;
+	*n = (int)n_ran;
+	return n_ran ? ran_here : NULL;
+}
+
 static bool other(void *fleet, const struct engine *from, uint32_t answers)
 {
 	(void)fleet;
@@ -187,12 +196,13 @@ static void begin(uint64_t wait_ns, int n)
 	memset(toy, 0, sizeof(toy));
 	memset(e, 0, sizeof(e));
 	moved = n_submitted = 0;
+	n_ran = 0;
 	moved_tokens = 0;
 	assert_int_equal(io_create(&io, 0), 0);
 	for (int i = 0; i < n; i++) {
 		const struct engine_config c = { .socket = path[i], .token = on_token, .end = on_end, .vector = on_vector,
 			.preempted = on_preempted, .submitted = on_submitted, .drawn = on_drawn, .moved = on_moved,
-			.handed = on_handed, .elsewhere = n > 1 ? elsewhere : NULL, .other = n > 1 ? other : NULL, .wait_ns = wait_ns,
+			.handed = on_handed, .elsewhere = n > 1 ? elsewhere : NULL, .other = n > 1 ? other : NULL, .wait_ns = wait_ns, .ran = ran,
 			.max_requests = 90, .max_tokens = 900 };
 
 		toy[i].there = true;
@@ -327,6 +337,36 @@ static void may_be_the_cause(void **state)
 	says(0, 0, SR_TOKEN, 4);
 	dies(0, false);
 	assert_true(o[1].ends == 1 && o[1].finish == -ECONNABORTED);
+	finish();
+}
+
+/* Of two that the daemon has, it computes only the second: the first just waits, and bears many deaths. */
+static void only_waited(void **state)
+{
+	struct owner o[2];
+
+	(void)state;
+	begin(2000 * MS, 1);
+	assert_true(submit_as(&o[0], 0) == 0 && submit_as(&o[1], 0) == 0);
+	for (int i = 0; i < 12; i++) {
+		n_ran = 1;
+		ran_here[0] = toy[0].asked[o[1].ends ? 0 : 1].q.user_data;
+		if (o[1].ends)
+			ran_here[0]++;               /* nothing of ours */
+		dies(0, false);
+		assert_int_equal(o[1].ends, i > 1);
+		back(0);
+	}
+	assert_true(o[1].finish == -ECONNABORTED && o[0].ends == 0);
+	says(0, 0, SR_TOKEN, 4);
+	assert_int_equal(o[0].tokens, 1);
+	for (int i = 0; i < 17; i++) {               /* taking it may be what kills them */
+		assert_int_equal(o[0].ends, 0);
+		dies(0, false);
+		if (i < 16)
+			back(0);
+	}
+	assert_int_equal(o[0].finish, -ECONNABORTED);
 	finish();
 }
 
@@ -505,8 +545,8 @@ static void bound(void **state)
 	assert_true(k->n_ids == 100 && all.n == 512 && a.kept == 512);
 	all.n = KEPT_BYTES;                        /* others hold the rest */
 	assert_true(kept_token(l, &b, &all, &t));
-	assert_true(l->forgot && kept_move(l, false) == -ECONNRESET);
-	assert_int_equal(kept_move(k, true), 0);
+	assert_true(l->forgot && kept_move(l, false, false) == -ECONNRESET);
+	assert_int_equal(kept_move(k, true, true), 0);
 	all.n = a.kept = KEPT_BYTES / 9 * 8 - 1024; /* a tenant may have 8 times what it leaves */
 	for (int i = 0; i < 100; i++)
 		kept_token(k, &a, &all, &t);
@@ -522,7 +562,7 @@ static void bound(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(goes_on), cmocka_unit_test(may_be_the_cause), cmocka_unit_test(patience),
+		cmocka_unit_test(goes_on), cmocka_unit_test(may_be_the_cause), cmocka_unit_test(only_waited), cmocka_unit_test(patience),
 		cmocka_unit_test(drains), cmocka_unit_test(drains_alone), cmocka_unit_test(device_lost), cmocka_unit_test(another_model), cmocka_unit_test(elsewhere_at_once),
 		cmocka_unit_test(bound),
 	};
