@@ -287,6 +287,31 @@ static void hellos(void **state)
 	assert_int_equal(host_hello(-1, &h), -ECONNRESET);
 }
 
+/* A hello with a descriptor, or with a byte too many, says all that a hello says, and is none. */
+static void a_hello_carries_nothing(void **state)
+{
+	const struct sr_hello good = { .magic = SR_MAGIC, .version = SR_VERSION, .name = "me" };
+	struct { struct sr_hello h; char more; } longer = { .h = good };
+	union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control = { .buf = { 0 } };
+	struct iovec iov = { (void *)(uintptr_t)&good, sizeof(good) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	                      .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *cm = &control.align;
+	struct sr_hello h;
+
+	(void)state;
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SCM_RIGHTS;
+	cm->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cm), &pair[0], sizeof(int));
+	assert_int_equal(sendmsg(pair[1], &msg, 0), sizeof(good));
+	assert_int_equal(host_hello(pair[0], &h), -ECONNRESET);
+	assert_int_equal(send(pair[1], &longer, sizeof(good) + 1, 0), sizeof(good) + 1);
+	assert_int_equal(host_hello(pair[0], &h), -ECONNRESET);
+	assert_int_equal(send(pair[1], &good, sizeof(good), 0), sizeof(good));
+	assert_int_equal(host_hello(pair[0], &h), 0);
+}
+
 static void sizes_are_granted(void **state)
 {
 	static const struct { struct sr_shape want, is; } t[] = {
@@ -761,6 +786,7 @@ int main(void)
 		CASE(the_table_of_ranges_is_full),
 		CASE(a_peer_that_left_before_the_welcome),
 		CASE(hellos),
+		CASE(a_hello_carries_nothing),
 		CASE(sizes_are_granted),
 		OPENED(others_stay_guarded),
 		OPENED(each_field_at_its_edges),
