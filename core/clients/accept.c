@@ -218,6 +218,7 @@ void conn_free(struct client *c, bool stopping)
 {
 	struct clients *cl = c->cl;
 	int fd[2] = { -1, -1 };
+	size_t kept = c->stage >= STAGE_MAP && !c->trusted ? c->bytes : 0; /* its client may keep that */
 
 	if (c->open)
 		leave(c, stopping);
@@ -235,13 +236,15 @@ void conn_free(struct client *c, bool stopping)
 		aside_drop(cl->aside, &c->ask);
 	if (!stopping && c->stage == STAGE_MAP && left_unread(c->fd)) {
 		io_watch_del(cl->io, &c->socket);
-		left_keep(cl, (struct left){ .fd = c->fd, .uid = c->uid, .carries = c->carries });
+		left_keep(cl, (struct left){ .fd = c->fd, .uid = c->uid, .carries = c->carries, .bytes = kept });
+		kept = 0;
 	} else if (c->carries && !stopping) {
 		aside_end(cl->aside, &c->socket, c->uid);
 	} else {
 		io_watch_del(cl->io, &c->socket);
 		conn_close(cl, c->fd, c->carries, c->uid);
 	}
+	left_charge(cl, c->uid, kept);
 	cl->all[c->at] = cl->all[--cl->n_all];
 	cl->all[c->at]->at = c->at;
 	free(c->live);
@@ -278,11 +281,23 @@ static int live_make(struct client *c)
 	return 0;
 }
 
+/* May a uid be logged that has no more room?  At most one a second. */
+static bool full_now(struct clients *cl)
+{
+	uint64_t now = io_now();
+
+	if (now - cl->full_at < 1000 * MS)
+		return false;
+	cl->full_at = now;
+	return true;
+}
+
 /* Untrusted clients share stranger_bytes; one uid may hold at most 8 times what is still free. */
 static int afford(struct clients *cl, struct client *c)
 {
 	const struct sr_shape *s = host_shape(c->conn);
-	size_t all = 0, same = 0, need = host_bytes(c->conn) + s->live * sizeof(c->live[0]);
+	size_t all = left_bytes(cl, NULL), same = left_bytes(cl, &c->uid);
+	size_t need = host_bytes(c->conn) + s->live * sizeof(c->live[0]);
 
 	for (int32_t i = 0; i < cl->n_all; i++) {
 		const struct client *o = cl->all[i];
@@ -291,8 +306,13 @@ static int afford(struct clients *cl, struct client *c)
 		same += o->uid == c->uid ? o->bytes : 0;
 	}
 	if (!c->trusted && cl->cfg.stranger_bytes &&
-	    (need + all > cl->cfg.stranger_bytes || need + same > 8 * (cl->cfg.stranger_bytes - all - need)))
+	    (need + all > cl->cfg.stranger_bytes || need + same > 8 * (cl->cfg.stranger_bytes - all - need))) {
+		if (full_now(cl))
+			log_warn("uid %u has no memory for another client: it has, or had within %d s, %zu KiB of the %zu that "
+			         "are taken, of %zu in all", c->uid, CHARGED_S, same >> 10, all >> 10,
+			         cl->cfg.stranger_bytes >> 10);
 		return -EUSERS;
+	}
 	c->bytes = need;
 	return 0;
 }
@@ -522,12 +542,10 @@ static int32_t places_of(const struct clients *cl, const uid_t *uid)
 
 static int no_place(struct clients *cl, const struct client *c, int32_t same, int32_t all)
 {
-	uint64_t now = io_now();
 	int32_t unread = 0;
 
-	if (now - cl->full_at < 1000 * MS)    /* at most one line a second */
+	if (!full_now(cl))
 		return -EUSERS;
-	cl->full_at = now;
 	for (int32_t i = 0; i < cl->n_left; i++)
 		unread += cl->left[i].uid == c->uid;
 	log_warn("uid %u has no place for another client: it has %d of the %d that are taken, of %d in all; %d of its "

@@ -24,7 +24,8 @@ struct clients_config {
 	uint32_t live, tokens, arena; /* most a connection is granted, see sr_shape */
 	uint32_t guides;              /* guided answers that a connection may have; its rings may have room for more */
 	uint32_t vectors;             /* places for vectors of a connection */
-	size_t   stranger_bytes;      /* most memory shared with all untrusted clients together; 0 = no limit */
+	size_t   stranger_bytes;      /* most memory shared with all untrusted clients together, now and in the
+	                                 last 10 s; 0 = no limit */
 	uint32_t take;                /* most requests of one client per turn (R8) */
 	uid_t    gateway;             /* its requests may name a tenant; -1 = only our own uid's may */
 	enum prefix_scope scope;      /* --prefix-cache-scope */

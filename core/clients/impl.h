@@ -2,7 +2,7 @@
  *
  *	clients/serve.c            requests in, tokens out, turns, counting
  *	clients/accept.c       which clients come and go, and which are visited in a turn
- *	clients/left.c         welcomes that nobody has read
+ *	clients/left.c         what connections leave behind: unread welcomes and memory
  *	clients/guide.c        guides to the scheduler
  *	clients/translate.c  a request of the wire as one of the scheduler
  */
@@ -17,6 +17,8 @@
 #define MS       1000000ull
 #define NONE     (-1)
 #define REFUSALS 16                   /* connections above the limit that can still be told so */
+#define CHARGES  256                  /* entries for memory of connections that are over */
+#define CHARGED_S 10                  /* s for which it counts, and up to one more */
 
 struct live {                         /* a request that the scheduler has */
 	uint64_t user_data;           /* the client's own value */
@@ -99,6 +101,14 @@ struct left {
 	int fd;
 	uid_t uid;
 	bool carries;                 /* as in struct client */
+	size_t bytes;                 /* to be charged when it was read */
+};
+
+/* Memory of untrusted connections that ended in one second. */
+struct charge {
+	uid_t uid;
+	uint64_t second;
+	size_t bytes;
 };
 
 struct clients {
@@ -133,7 +143,9 @@ struct clients {
 	struct io_timer look;
 	int32_t n_left;
 	uint32_t left_next;           /* the next to look at, modulo n_left */
-	uint64_t full_at;             /* when a uid without a free place was last logged */
+	uint64_t full_at;             /* when a uid without a free place or memory was last logged */
+	struct charge charge[CHARGES];
+	int32_t n_charges;
 
 	uint64_t gap_ns, n_gaps;      /* n_gaps tokens came gap_ns after the token before; not counted yet */
 	uint64_t key[2], n_seeds;     /* for seeds and salts */
@@ -158,6 +170,8 @@ void conn_close(struct clients *cl, int fd, bool carries, uid_t uid); /* its que
 bool left_unread(int fd);
 void left_keep(struct clients *cl, struct left one);
 void left_look(struct io_timer *t);
+void left_charge(struct clients *cl, uid_t uid, size_t bytes);
+size_t left_bytes(struct clients *cl, const uid_t *uid); /* NULL: of all */
 void left_end(struct clients *cl);
 
 /* ---- clients/serve.c ---- */

@@ -14,6 +14,8 @@
 enum { DAEMON = 65531, NEWCOMER = 65532, HOSTILE = 65534 };
 #define FILES  320                    /* RLIMIT_NOFILE of the daemon */
 #define SOCKETS 400                   /* two descriptors each */
+#define TRIES   60                    /* of a connection with memory of 2 MiB */
+#define STRANGERS ((size_t)48 << 20)  /* memory for untrusted clients */
 
 static struct daemon d;
 static char path[sizeof(d.path)], said[64];
@@ -63,11 +65,12 @@ static void end_process(pid_t pid)
 
 static void serve(void)
 {
+	struct clients_config cfg = { .stranger_bytes = STRANGERS };
 	int log = open(said, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
 	if (log < 0 || dup2(log, 2) < 0)
 		_exit(1);
-	daemon_start(&d, NULL);
+	daemon_start(&d, &cfg);
 	log_level_by_name("warning");
 	if (chmod(d.dir, 0755) < 0 || chmod(d.path, 0666) < 0)
 		_exit(1);
@@ -119,6 +122,28 @@ static int opens_at_last(uid_t uid, int is)
 	return e;
 }
 
+/* Open and close, each time with the largest memory, and keep the descriptors of it. */
+static size_t *held;
+
+static void keep_memory(void)
+{
+	struct sr_shape most = { 1024, 8192, 1 << 20, 0, 0 };
+	struct stat st[2];
+	struct evil e;
+
+	for (int i = 0; i < TRIES; i++) {
+		if (!evil_try(&e, path, most))
+			continue;
+		if (fstat(e.up_fd, &st[0]) < 0 || fstat(e.down_fd, &st[1]) < 0)
+			_exit(1);
+		held[0] += (size_t)(st[0].st_blocks + st[1].st_blocks) * 512;
+		held[1]++;
+		munmap(e.up, e.up_len);
+		munmap(e.down, e.down_len);
+		close(e.fd);
+	}
+}
+
 static bool contains(const char *file, const char *what)
 {
 	static char text[65536];
@@ -129,6 +154,14 @@ static bool contains(const char *file, const char *what)
 	if (f)
 		fclose(f);
 	return strstr(text, what);
+}
+
+static void clear_up(void)
+{
+	unlink(path);
+	*strrchr(path, '/') = '\0';
+	rmdir(path);
+	unlink(said);
 }
 
 static void unread_welcomes_shut_nobody_out(void **state)
@@ -153,15 +186,39 @@ static void unread_welcomes_shut_nobody_out(void **state)
 	end_process(hostile);
 	assert_int_equal(opens_at_last(HOSTILE, 0), 0); /* and no longer */
 	end_process(daemon);
-	unlink(path);
-	*strrchr(path, '/') = '\0';
-	rmdir(path);
-	unlink(said);
+	clear_up();
+}
+
+/* A uid has its share of the memory, however often it opens and closes, and another has one, too. */
+static void closed_connections_count(void **state)
+{
+	pid_t daemon, hostile;
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("SKIP: it takes root to be three users\n");
+		skip();
+	}
+	held = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	snprintf(said, sizeof(said), "/tmp/slipring-unread-%d", (int)getpid());
+	daemon = process(DAEMON, serve);
+	hostile = process(HOSTILE, keep_memory);
+	print_message("%zu connections, one after the other, left %zu KiB of the %zu for all\n", held[1], held[0] >> 10,
+	              STRANGERS >> 10);
+	assert_in_range(held[1], 10, TRIES);
+	assert_in_range(held[0], 1, STRANGERS);
+	assert_true(contains(said, "uid 65534 has no memory for another client"));
+	assert_int_equal(opens_at_last(NEWCOMER, 0), 0);
+	end_process(hostile);
+	end_process(daemon);
+	munmap(held, 4096);
+	clear_up();
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(unread_welcomes_shut_nobody_out) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(unread_welcomes_shut_nobody_out),
+		cmocka_unit_test(closed_connections_count) };
 
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, NULL, NULL);
