@@ -622,9 +622,10 @@ clients-guided: all
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_guided.py $(BUILD)
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_tools.py $(BUILD)
 
-# The same for Responses and Messages, and whole turns of coding agents.  The packages take 650 MB.
+# The same for Responses and Messages, and whole turns of coding agents.  The packages take 1.3 GB.
 AGENTS_PY   := openai anthropic openai-agents
-AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic @anthropic-ai/claude-code @openai/codex
+AGENTS_NODE := ai @ai-sdk/openai @ai-sdk/anthropic @anthropic-ai/claude-code@latest @openai/codex@latest \
+	opencode-ai@latest
 clients-agents: all
 	$(call install_clients,$(AGENTS_PY),$(AGENTS_NODE))
 	$(BUILD)/clients/venv/bin/python3 tests/e2e/clients_agents.py $(BUILD)

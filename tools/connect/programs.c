@@ -41,8 +41,10 @@ const struct program programs[N_PROGRAMS] = {
 	  .title = "opencode",
 	  .api = API_CHAT,
 	  .file = ".config/opencode/opencode.json",
+	  /* Without $schema opencode writes one into the file as it starts, and undo would leave that. */
 	  .lines =
-	      "{\"provider\": {\"slipring\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"Slipring\","
+	      "{\"$schema\": \"https://opencode.ai/config.json\","
+	      "\"provider\": {\"slipring\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"Slipring\","
 	      "\"options\": {\"baseURL\": \"{v1}\", \"apiKey\": \"{key}\"},"
 	      "\"models\": {\"{model}\": {\"name\": \"{model}\","
 	      "\"limit\": {\"context\": \"{context}\", \"output\": \"{output}\"}}}}},"
