@@ -40,8 +40,10 @@
 #include "core/instance/log.h"
 #include "core/listen.h"
 #include "core/instance/notify.h"
+#include "core/instance/refuse.h"
 #include "core/prefix.h"
 #include "serve.h"
+#include "serve_at.h"
 #include "shmring/clock.h"
 
 #define SECOND     1000000000ull
@@ -49,6 +51,7 @@
 #define DEATHS_MAX 5
 #define BACK_OFF_MAX (60 * SECOND)
 #define WATCH_MS   500            /* between two looks for children that hang */
+#define PORT_DEFAULT 8000
 #define KEPT       2              /* names of sockets: of requests, of metrics */
 #define KEPT_FROM  256            /* descriptors of kept sockets; below them is room for those of a child */
 
@@ -82,6 +85,7 @@ struct serve {
 	uint64_t turned;              /* when we last looked for children that hang */
 	struct { char name[24]; int fd[NOTIFY_SOCKETS], n; } kept[KEPT]; /* sockets of the adapter */
 	bool stopping;
+	int port;                     /* 0: none, or not known yet */
 	int code;                     /* exit code of the child that ended everything */
 	int n_daemons;
 	struct child adapter, daemon[SERVE_DAEMONS];
@@ -347,6 +351,8 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	if (c == &s->adapter && strstr(text, "READY=1") && !c->ready) {
 		c->ready = c->pinged = sr_now();
 		s->served = true;
+		if (!s->port && strrchr(text, ':') && (s->port = atoi(strrchr(text, ':') + 1)) > 0)
+			serve_say_port(s->port);  /* --port 0: the URL that it has told */
 	}
 	if (!strcmp(text, "WATCHDOG=1"))
 		feed(s, c);
@@ -614,6 +620,8 @@ static int add_model(struct serve *s, const struct config_words *w, struct serve
 		r = -EINVAL;
 	if (r == 0)
 		r = serve_plan(&cfg, b, why, sizeof(why));
+	if (r == 0)
+		serve_hold(&cfg);
 	if (r == 0 && (r = add_daemons(s, &cfg, w->name, w->argc, w->argv)) < 0)
 		snprintf(why, sizeof(why), "%s", r == -E2BIG ? "there are too many daemons" : strerror(-r));
 	if (r < 0)
@@ -664,6 +672,37 @@ static int children(struct serve *s, const struct config *cfg, int argc, char **
 	return r < 0 ? r : serve_fits(&budget, err, errlen);
 }
 
+/* Take our instances.  If another server has the default one, and nothing but a port of our own is named, the
+ * instance is named after it: "port-8001".  These words go to all children.  They stand first, so --instance
+ * of the user wins.  0, or -errno. */
+static int name_instance(struct config *cfg, int *argc, char ***argv, char *err, size_t errlen)
+{
+	static char flag[] = "--instance", name[24];
+	char **words;
+	int r;
+
+	if (cfg->models || serve_hold(cfg) || strcmp(cfg->instance, "default") || cfg->uds ||
+	    cfg->port == PORT_DEFAULT || !cfg->port)
+		return 0;
+	words = calloc((size_t)*argc + 3, sizeof(*words));
+	if (!words)
+		return refuse(-ENOMEM, err, errlen, "no memory");
+	snprintf(name, sizeof(name), "port-%d", cfg->port);
+	words[0] = (*argv)[0];
+	words[1] = flag;
+	words[2] = name;
+	memcpy(words + 3, *argv + 1, (size_t)(*argc - 1) * sizeof(*words));
+	*argv = words;
+	*argc += 2;
+	config_free(cfg);
+	r = config_parse(cfg, *argc, *argv, FOR_SERVE, err, errlen);
+	if (!r && !strcmp(cfg->instance, name)) {
+		serve_hold(cfg);
+		log_info("another daemon is the default instance, so this one is --instance %s", name);
+	}
+	return r;
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	static struct serve s;
@@ -681,10 +720,14 @@ int cmd_serve(int argc, char **argv)
 			fprintf(stderr, "slipring serve: %s\n", err);
 		return r > 0 ? 0 : r == -EINVAL ? 2 : 1;
 	}
-	r = children(&s, &cfg, argc, argv, err, sizeof(err));
+	r = name_instance(&cfg, &argc, &argv, err, sizeof(err));
+	s.port = cfg.port;
+	if (!r)
+		r = children(&s, &cfg, argc, argv, err, sizeof(err));
 	config_free(&cfg);
 	if (r < 0) {
 		fprintf(stderr, "slipring serve: %s\n", err);
+		serve_let_go();
 		return r == -EINVAL ? 2 : 1;
 	}
 	sigemptyset(&mask);
@@ -708,5 +751,6 @@ int cmd_serve(int argc, char **argv)
 	for (int i = 0; i < s.n_daemons; i++)
 		if (s.daemon[i].listen_fd >= 0)
 			listen_forget(&s.daemon[i].at);
+	serve_let_go();
 	return r;
 }

@@ -264,7 +264,8 @@ const struct option options[] = {
 	    .help = "without API keys: the page may turn knobs for browsers on this machine; with keys, those "
 	            "marked operator may"),
 	OPT("instance", TEXT, SERVER, D_ | H_, instance, "default",
-	    .help = "the name of this daemon, if several run on one machine"),
+	    .help = "the name of this daemon, if several run on one machine; slipring serve: port-N if another has "
+	            "this one and --port is N, not 8000"),
 	OPT("stop-when-idle", TEXT, SERVER, D_ | H_, stop_when_idle, "0",
 	    .help = "stop the daemon after so long without a request (900, 15m, 1h; 0: never); a request starts it "
 	            "again, and is held meanwhile: slipring serve or a systemd socket listens for it"),
