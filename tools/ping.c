@@ -19,6 +19,7 @@
 #include "commands.h"
 #include "core/instance/config.h"
 #include "instance.h"
+#include "serve_at.h"
 #include "shmring/slipring.h"
 #include "shmring/clock.h"
 
@@ -40,6 +41,7 @@ static int ping_usage(FILE *to)
 	        "\n"
 	        "  --socket PATH    the daemon's socket (default: that of the instance)\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  -n COUNT         number of round trips, 1 to %d (default: %d; with --every %d)\n"
 	        "  --every MS       pause before each, 1 to 10000: what the first one after a pause costs\n"
 	        "  --json           one line for programs; times in microseconds\n", COUNT_MAX, COUNT,
@@ -189,6 +191,7 @@ int cmd_ping(int argc, char **argv)
 {
 	struct config cfg = { .instance = "default" };
 	struct summary ring, bare;
+	const char *port = NULL;
 	char socket[4096];
 	uint64_t *ns;
 	bool json = false;
@@ -207,6 +210,8 @@ int cmd_ping(int argc, char **argv)
 			cfg.socket = argv[++i];
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			cfg.instance = argv[++i];
+		else if (!strcmp(argv[i], "--port") && i + 1 < argc)
+			port = argv[++i];
 		else if (!strcmp(argv[i], "-n") && i + 1 < argc && (n = strtol(argv[++i], &end, 10)) >= 1 &&
 		         n <= COUNT_MAX && !*end)
 			;
@@ -216,6 +221,8 @@ int cmd_ping(int argc, char **argv)
 		else
 			return command_wrong("ping", argv, at, i);
 	}
+	if (port && !(cfg.instance = serve_found("ping", port)))
+		return 1;
 	rc = config_socket(&cfg, socket, sizeof(socket));
 	if (rc < 0) {
 		fprintf(stderr, "slipring ping: --instance %s: %s\n", cfg.instance, config_run_dir_why(rc));

@@ -124,7 +124,8 @@ static void add_if_there(const char *instance, int port, char *names, size_t n, 
 		snprintf(names + len, n - len, "%s%s", (*found)++ ? ", " : "", instance);
 }
 
-int serve_search(int port, char *names, size_t n)
+/* Writes "a, b"; returns how many there are. */
+static int search(int port, char *names, size_t n)
 {
 	char base[4096];
 	struct dirent *e;
@@ -144,7 +145,7 @@ int serve_search(int port, char *names, size_t n)
 	return found;
 }
 
-const char *serve_found(const char *command, const char *text)
+const char *serve_on(const char *text, char *err, size_t errlen)
 {
 	static char names[SERVE_DAEMONS * CONFIG_INSTANCE];
 	char *end;
@@ -152,17 +153,24 @@ const char *serve_found(const char *command, const char *text)
 	int n;
 
 	if (end == text || *end || port < 1 || port > 65535) {
-		fprintf(stderr, "slipring %s: --port %s: not a port\n", command, text);
+		snprintf(err, errlen, "--port %.20s: not a port", text);
 		return NULL;
 	}
-	n = serve_search((int)port, names, sizeof(names));
-	if (n == 1)
-		return names;
-	if (n)
-		fprintf(stderr, "slipring %s: --port %ld: its instances are %s; name one by --instance\n", command,
-		        port, names);
-	else
-		fprintf(stderr, "slipring %s: --port %ld: no \"slipring serve\" of this user has that port; "
-		        "--instance names any daemon\n", command, port);
-	return NULL;
+	n = search((int)port, names, sizeof(names));
+	if (n > 1)
+		snprintf(err, errlen, "--port %ld: its instances are %.300s; name one by --instance", port, names);
+	else if (!n)
+		snprintf(err, errlen, "--port %ld: no \"slipring serve\" of this user has that port; --instance "
+		         "names any daemon", port);
+	return n == 1 ? names : NULL;
+}
+
+const char *serve_found(const char *command, const char *text)
+{
+	char err[512];
+	const char *name = serve_on(text, err, sizeof(err));
+
+	if (!name)
+		fprintf(stderr, "slipring %s: %s\n", command, err);
+	return name;
 }

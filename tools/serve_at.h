@@ -14,9 +14,9 @@ bool serve_hold(const struct config *cfg);
 void serve_say_port(int port);        /* a port other than that of the settings */
 void serve_let_go(void);
 
-/* For tools: the instances of this user that a living serve has on a port.  Writes "a, b"; returns how many. */
-int  serve_search(int port, char *names, size_t n);
-/* The instance for --port TEXT, which lasts as long as this process; NULL after a message on stderr. */
-const char *serve_found(const char *command, const char *text);
+/* For tools: the instance of this user that a living serve has on port TEXT, a name that lasts as long as
+ * this process.  NULL and a sentence. */
+const char *serve_on(const char *text, char *err, size_t errlen);
+const char *serve_found(const char *command, const char *text); /* the same; the sentence goes to stderr */
 
 #endif

@@ -11,6 +11,7 @@
 #include "core/models/locate.h"
 #include "core/figures/figures.h"
 #include "instance.h"
+#include "serve_at.h"
 #include "session.h"
 #include "shmring/clock.h"
 
@@ -21,6 +22,7 @@
 const char session_help[] =
 	"  --socket PATH           the daemon's socket (default: that of the instance)\n"
 	"  --instance NAME         which daemon (default: \"default\")\n"
+	"  --port N                the daemon that \"slipring serve --port N\" runs\n"
 	"  --model MODEL           the model it serves, for the tokenizer (default: found automatically)\n"
 	"  -n, --max-tokens N      most tokens in an answer\n"
 	"  --temperature T         0 = always the most likely token\n"
@@ -47,7 +49,8 @@ static bool number_between(const char *s, double low, double high, bool whole, d
 static const char **text_option(struct session_options *o, const char *name)
 {
 	const struct { const char *name; const char **to; } texts[] = {
-		{ "--socket", &o->socket }, { "--instance", &o->instance }, { "--model", &o->model },
+		{ "--socket", &o->socket }, { "--instance", &o->instance }, { "--port", &o->port },
+		{ "--model", &o->model },
 		{ "--grammar", &o->grammar }, { "--json-schema", &o->json_schema }, { "--regex", &o->regex },
 	};
 
@@ -109,8 +112,11 @@ int session_option(struct session_options *o, int argc, char **argv, int *i, cha
 static int session_socket(const struct session_options *o, char *out, size_t n, char *err, size_t errlen)
 {
 	struct config cfg = { .instance = o->instance ? o->instance : "default", .socket = o->socket };
-	int rc = config_socket(&cfg, out, n);
+	int rc;
 
+	if (o->port && !(cfg.instance = serve_on(o->port, err, errlen)))
+		return -EINVAL;
+	rc = config_socket(&cfg, out, n);
 	if (rc < 0)
 		snprintf(err, errlen, "--instance %s: %s", cfg.instance, config_run_dir_why(rc));
 	return rc < 0 ? rc : 0;

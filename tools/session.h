@@ -18,7 +18,7 @@ enum session_given {
 };
 
 struct session_options {
-	const char *socket, *instance, *model;   /* NULL: the default */
+	const char *socket, *instance, *port, *model; /* NULL: the default */
 	const char *grammar, *json_schema;       /* files; NULL: none */
 	const char *regex;                       /* the pattern itself */
 	struct sr_request ask;                   /* what was given; prompt and stops are set per request */

@@ -51,6 +51,19 @@ with Programs() as p:
     for q, port in second_starts(p):
         code, out, err = slipring(p, "top", "--instance", f"port-{port}", "--once", "--json")
         check(code == 0, f"tools know the name: {err}")
+        for server in p, q:
+            pid = json.loads(slipring(p, "top", "--port", server.port, "--once", "--json")[1])["pid"]
+            with open(f"/proc/{pid}/stat") as f:
+                mother = int(f.read().rsplit(")", 1)[1].split()[1])
+            check(mother == server.procs["slipring"].pid, "top --port finds the daemon of that port")
+            for words in ("why",), ("set",), ("ping", "-n", 10), ("doctor",), ("generate", "--max-tokens", 2, "a"):
+                code, out, err = slipring(p, words[0], "--port", server.port, *words[1:])
+                check(code == 0 or words[0] in ("doctor", "generate") and "no \"slipring" not in err, f"{words}: {code} {err}")
+        other = free_port()
+        for words in ("top", "--once"), ("why",), ("set",), ("ping",), ("doctor",), ("generate", "a"), ("chat", "--once", "a"):
+            code, out, err = slipring(p, words[0], "--port", other, *words[1:])
+            check(code and f"--port {other}: no \"slipring serve\" of this user has that port" in err and err.count("\n") == 1,
+                  f"{words}: {code} {err}")
         code, out, err = slipring(p, "serve", "--instance", "default", "--port", free_port(), model, *NULL)
         check(code == 1 and "another slipringd runs here" in err, f"a name that is given is kept: {err}")
     for q, port in second_starts(p):

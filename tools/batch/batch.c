@@ -17,6 +17,7 @@
 #include "shmring/clock.h"
 #include "tools/commands.h"
 #include "tools/instance.h"
+#include "tools/serve_at.h"
 
 #define AT_ONCE   256
 #define AT_MOST   4096
@@ -38,7 +39,7 @@ struct job {
 };
 
 struct batch {
-	const char *url, *key, *instance, *model;
+	const char *url, *key, *instance, *port, *model;
 	bool json, afresh, quiet;
 	struct lines lines;
 	struct private_server server;
@@ -76,6 +77,7 @@ static int batch_usage(FILE *to)
 	        "\n"
 	        "  --concurrency N  requests at once (default: %d)\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  --model MODEL    its file or directory, for the tokenizer (default: as the daemon says)\n"
 	        "  --url URL        ask this server instead, such as http://127.0.0.1:8000\n"
 	        "  --api-key KEY    its key (default: SLIPRING_API_KEY or VLLM_API_KEY)\n"
@@ -344,8 +346,11 @@ static int open_private(struct batch *b, char *const *words, int n_words)
 	struct instance in = { .page = NULL };
 	const char *model;
 	bool room = true;
-	int r = instance_open(&in, "batch", b->instance);
+	int r;
 
+	if (b->port && !(b->instance = serve_found("batch", b->port)))
+		return -ENOENT;               /* and that has said why */
+	r = instance_open(&in, "batch", b->instance);
 	if (r < 0)
 		return r;                     /* instance_open() has said why */
 	r = model_of(b, &in, &model);
@@ -423,7 +428,8 @@ static void print_end(const struct batch *b)
 /* Where the value of an option goes, or NULL. */
 static const char **batch_value(struct batch *b, const char *name)
 {
-	return !strcmp(name, "--instance") ? &b->instance : !strcmp(name, "--model") ? &b->model :
+	return !strcmp(name, "--instance") ? &b->instance : !strcmp(name, "--port") ? &b->port :
+	       !strcmp(name, "--model") ? &b->model :
 	       !strcmp(name, "--url") ? &b->url : !strcmp(name, "--api-key") ? &b->key : NULL;
 }
 

@@ -11,6 +11,7 @@
 #include "core/instance/config.h"
 #include "core/instance/knobs.h"
 #include "tools/instance.h"
+#include "tools/serve_at.h"
 #include "tools/save.h"
 #include "turn.h"
 
@@ -25,6 +26,7 @@ static int set_usage(FILE *to)
 	        "--operator-group may do so; the log names the user.\n"
 	        "\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  --save           also write it into the file that the daemon was started with (--config)\n"
 	        "  --save=FILE      write it into this file instead; other lines stay as they are\n"
 	        "  --json           for programs\n"
@@ -129,7 +131,7 @@ static int change_knob(struct instance *in, const char *knob, const char *text, 
 
 int cmd_set(int argc, char **argv)
 {
-	const char *name = NULL, *word[2] = { NULL, NULL }, *file = NULL;
+	const char *name = NULL, *port = NULL, *word[2] = { NULL, NULL }, *file = NULL;
 	struct instance in;
 	bool json = false;
 	int n = 0, r;
@@ -145,6 +147,8 @@ int cmd_set(int argc, char **argv)
 			file = argv[i] + 7;
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
+		else if (!strcmp(argv[i], "--port") && i + 1 < argc)
+			port = argv[++i];
 		else if (n < 2 && (argv[i][0] != '-' || n == 1 || knob_find(argv[i]) >= 0))
 			word[n++] = argv[i];
 		else
@@ -152,6 +156,8 @@ int cmd_set(int argc, char **argv)
 	}
 	if (n == 1 || (n == 0 && file))
 		return set_usage(stderr);
+	if (port && !(name = serve_found("set", port)))
+		return 1;
 	if (instance_open(&in, "set", name) < 0)
 		return 1;
 	if (!in.page->ready_ns) {

@@ -17,6 +17,7 @@
 #include "core/figures/figures.h"
 #include "core/figures/view.h"
 #include "tools/instance.h"
+#include "tools/serve_at.h"
 #include "tools/machine/nvml.h"
 #include "engines.h"
 #include "keys.h"
@@ -49,6 +50,7 @@ static int top_usage(FILE *to)
 	        "It reads the stats page, so the daemon is neither asked nor slowed.\n"
 	        "\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  -i SECONDS       between two readings, 0.1 to 3600 (default: 1)\n"
 	        "  --once           print the difference of two readings and end; default without a terminal\n"
 	        "  --json           the same as one object for programs; units are seconds, tokens and bytes\n"
@@ -332,7 +334,7 @@ int cmd_top(int argc, char **argv)
 {
 	static struct top_view t;
 	static struct sheet s;
-	const char *name = NULL, *url = "http://127.0.0.1:8000", *key = NULL;
+	const char *name = NULL, *port = NULL, *url = "http://127.0.0.1:8000", *key = NULL;
 	bool once = false, json = false, keys = false;
 	double seconds = 1;
 	int r = 0;
@@ -355,6 +357,8 @@ int cmd_top(int argc, char **argv)
 			key = argv[++i];
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
+		else if (!strcmp(argv[i], "--port") && i + 1 < argc)
+			port = argv[++i];
 		else if (!strcmp(argv[i], "-i") && i + 1 < argc && (seconds = strtod(argv[++i],
 		        &end)) >= 0.1 &&
 		         seconds <= 3600 && !*end)
@@ -367,6 +371,8 @@ int cmd_top(int argc, char **argv)
 		signal(SIGTERM, on_end);
 		return keys_show(url, key, once, json, seconds, &ended);
 	}
+	if (port && !(name = serve_found("top", port)))
+		return 1;
 	if (instance_open(&t.in, "top", name) < 0)
 		return 1;
 	t.v = view_create(t.in.name);

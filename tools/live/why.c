@@ -13,6 +13,7 @@
 #include "core/figures/figures.h"
 #include "core/figures/judge.h"
 #include "tools/instance.h"
+#include "tools/serve_at.h"
 #include "tools/live/why_request.h"
 
 #define BAR 32
@@ -31,6 +32,7 @@ static int why_usage(FILE *to)
 	        "of its prompt was cached, when its tokens came, beside how many it ran, and how it ended.\n"
 	        "\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  --since TIME     90s, 5m, 24h, 1d or start (default: 5m; kept by the minute, for a day)\n"
 	        "  --last           the request that ended last\n"
 	        "  --json           one object for programs; times in seconds\n"
@@ -259,7 +261,7 @@ static int print_verdict_json(const struct instance *in, const struct figures *f
 
 int cmd_why(int argc, char **argv)
 {
-	const char *name = NULL, *request = NULL;
+	const char *name = NULL, *port = NULL, *request = NULL;
 	struct stats_mark from, now;
 	struct instance in;
 	struct figures f;
@@ -277,6 +279,8 @@ int cmd_why(int argc, char **argv)
 			json = true;
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
+		else if (!strcmp(argv[i], "--port") && i + 1 < argc)
+			port = argv[++i];
 		else if (!strcmp(argv[i], "--last"))
 			last = true;
 		else if (*argv[i] != '-' && !request)
@@ -286,6 +290,8 @@ int cmd_why(int argc, char **argv)
 		else
 			return command_wrong("why", argv, at, i);
 	}
+	if (port && !(name = serve_found("why", port)))
+		return 1;
 	if (instance_open(&in, "why", name) < 0)
 		return 1;
 	if (request || last) {

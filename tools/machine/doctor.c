@@ -27,6 +27,7 @@
 #include "core/figures/figures.h"
 #include "core/figures/judge.h"
 #include "tools/instance.h"
+#include "tools/serve_at.h"
 #include "machine.h"
 #include "machine_nodes.h"
 #include "shmring/clock.h"
@@ -37,6 +38,7 @@
 
 struct doctor {
 	struct instance in;               /* page NULL: none */
+	const char *port;
 	int why_not;                      /* -errno of opening its page */
 	struct finding found[FINDINGS_MOST];
 	int n;
@@ -54,6 +56,7 @@ static int doctor_usage(FILE *to)
 	        "Exit code 0, or 1 if something is wrong (not: if something could be better).\n"
 	        "\n"
 	        "  --instance NAME  which daemon (default: \"default\")\n"
+	        "  --port N         the daemon that \"slipring serve --port N\" runs\n"
 	        "  --measure        also measure how fast the default model, or FILE, is read from disk, and\n"
 	        "                   the ceilings of memory and arithmetic, which slipring bench uses\n"
 	        "  --json           for programs\n"
@@ -550,6 +553,8 @@ static bool doctor_word(struct doctor *d, int argc, char **argv, int *i)
 	++*i;
 	if (!strcmp(w, "--instance"))
 		d->in.name = next;
+	else if (!strcmp(w, "--port"))
+		d->port = next;
 	else if (!strcmp(w, "--bundle"))
 		d->bundle = next;
 	else if (!strcmp(w, "--config"))
@@ -589,7 +594,7 @@ int cmd_doctor(int argc, char **argv)
 		if (!doctor_word(&d, argc, argv, &i))
 			return command_wrong("doctor", argv, at, i);
 	}
-	if (!readable(&d))
+	if (!readable(&d) || (d.port && !(d.in.name = serve_found("doctor", d.port))))
 		return 1;
 	r = config_find_run_dir(d.in.name, d.in.dir, sizeof(d.in.dir));
 	if (r < 0) {

@@ -1,4 +1,4 @@
-/* LINK: @daemon @config shmring/client.c tools/ping.c tools/instance.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
+/* LINK: @daemon @config shmring/client.c tools/ping.c tools/serve_at.c tools/instance.c -luring -lhugetlbfs -lxxhash -ljansson -lyaml */
 /* test_clients.c - what clients/serve.c adds to the rings: the translation of each field, seeds, salts
  * and tenants, priorities, counting, draining, many idle clients; the example; slipring ping. */
 #include <math.h>
