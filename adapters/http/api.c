@@ -269,7 +269,7 @@ static int open_model(struct api *a, char *err, size_t errlen)
 		.priorities = c->scheduling_policy && !strcmp(c->scheduling_policy, "priority"),
 		.force_usage = c->enable_force_include_usage, .tokens_as_ids = c->return_tokens_as_token_ids,
 		.stream_interval = c->stream_interval > 0 ? c->stream_interval : 1,
-		.names = a->name, .n_names = i,
+		.names = a->name, .n_names = i, .first = &a->front->limits,
 	};
 	snprintf(a->fingerprint, sizeof(a->fingerprint), "slipring-%s-%02x%02x%02x%02x", SLIPRING_VERSION,
 	         info->vocab_hash[0], info->vocab_hash[1], info->vocab_hash[2], info->vocab_hash[3]);
@@ -358,8 +358,11 @@ static int add_model(struct api **out, const struct api_config *c, int number, s
 
 	if (!a)
 		return -ENOMEM;
-	while (*last)
+	while (*last) {
+		if (!(*last)->next)
+			(*last)->limits.next = &a->limits;
 		last = &(*last)->next;
+	}
 	*last = a;
 	a->front = *out;
 	a->number = number;

@@ -48,7 +48,7 @@ def chosen(p):
                       ("/v1/chat/completions", {"model": "nobody", "messages": [{"role": "user", "content": "x"}]}),
                       ("/tokenize", {"model": "nobody", "prompt": "x"})):
         status, _, text = p.ask("POST", path, ask)
-        check(status == 404 and "The model `nobody` does not exist." in text, f"{path}: {status} {text}")
+        check(status == 404 and "The model `nobody` does not exist. Valid aliases: one, two, deux." in text, f"{path}: {status} {text}")
     check(p.ask("GET", "/v1/models/nobody")[0] == 404, "and no such model is shown")
     check(p.post("/tokenize", {"model": "two", "prompt": "ab"})["max_model_len"] == 512, "/tokenize knows models")
 

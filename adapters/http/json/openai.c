@@ -222,8 +222,9 @@ int ask_model_known(const char *name, const struct ask_limits *l, struct problem
 	for (int i = 0; i < l->n_names; i++)
 		if (!strcmp(name, l->names[i]))
 			return 0;
-	for (int i = 0; i < l->n_names; i++)
-		out_fmt(&list, "%s%s", i ? ", " : "", l->names[i]);
+	for (const struct ask_limits *m = l->first ? l->first : l; m; m = m->next)
+		for (int i = 0; i < m->n_names; i++)
+			out_fmt(&list, "%s%s", list.n ? ", " : "", m->names[i]);
 	problem_set(p, 404, "NotFoundError", "model", "The model `%.200s` does not exist. Valid aliases: "
 	            "%.*s.", name, (int)(list.n < 400 ? list.n : 400), list.p ? list.p : "");
 	out_free(&list);

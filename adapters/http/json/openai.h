@@ -66,6 +66,7 @@ struct ask_limits {
 	int     stream_interval;
 	const char *const *names;     /* served names */
 	int     n_names;
+	const struct ask_limits *first, *next; /* of all models of the server, or NULL */
 	struct defaults defaults;     /* for what a request leaves out */
 	struct ask_guide_rules guide_rules;
 	const struct calls *calls;    /* how the model writes tool calls and thoughts; NULL: no such thing */
