@@ -68,6 +68,16 @@ static void write_ready_file(const char *path, const char *url)
 		log_error("--ready-file %s: %s", path, strerror(-e));
 }
 
+/* Whoever reaches the port may use the model: say so unless keys stand before it. */
+static void warn_if_open(const struct parent *p)
+{
+	if (!listen_reachable(&p->at) || p->cfg.n_api_keys || p->cfg.api_key_file)
+		return;
+	log_warn("%s takes requests of other machines, and no API key is set: who reaches it may use the model. "
+	         "Give keys with --api-key-file FILE or VLLM_API_KEY, listen on 127.0.0.1 (no --host), or let a "
+	         "firewall choose who reaches it", p->at.url);
+}
+
 /* The port is open.  serves: daemons answer; if that is later, this is called again. */
 static void announce(void *ctx, bool serves)
 {
@@ -281,6 +291,7 @@ static int start(struct parent *p, int argc, char **argv, char *err, size_t errl
 		r = listen_metrics(&p->metrics, &p->cfg, p->at.n, err, errlen);
 	if (r < 0)
 		return r;
+	warn_if_open(p);
 	p->shared = api_shared_create();
 	p->beat = mmap(NULL, sizeof(*p->beat) * LISTEN_MAX, PROT_READ | PROT_WRITE,
 	               MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -75,6 +75,7 @@ def who_is_served(p, stop):
     for args, here, there in ((["--ui", "off"], b"", b""), (["--ui", "local"], b"<!doctype", b""), (["--ui", "on"], b"<!doctype", b"<!doctype")):
         stop()
         p.adapter("--host", "0.0.0.0", *args)
+        check("takes requests of other machines, and no API key is set" in p.log("slipring-http"), f"the log warns: {args}")
         status, headers, body = get(p)
         check(status == 200 and body[:9] == here and ("Content-Security-Policy" in headers) == bool(here), f"{args}: {status} {body[:60]}")
         check(get(p, "/ui")[0] == (200 if here else 404), f"{args}: /ui")
@@ -230,8 +231,10 @@ def operators(p, stop):
 def names_of_keys(p, stop):
     """Who uses how much is for this machine and for operators; the rest of /metrics is for all."""
     stop()
+    warned = p.log("slipring-http").count("of other machines")
     p.adapter("--host", "0.0.0.0", "--api-key-file", os.path.join(p.dir, "keys"))
     far = address_here()
+    check(p.log("slipring-http").count("of other machines") == warned, "with keys nothing is warned of")
     check(p.ask("POST", "/v1/completions", {"prompt": [1, 2], "max_tokens": 2}, headers={"Authorization": "Bearer plain"})[0] == 200, "alice")
     hosts = [("127.0.0.1", {None: True, "plain": True, "marked": True})]
     if far and not far.startswith("127."):

@@ -270,6 +270,21 @@ int listen_metrics(struct listener *l, const struct config *cfg, int n, char *er
 	return r;
 }
 
+bool listen_reachable(const struct listener *l)
+{
+	struct sockaddr_storage a = { 0 };
+	socklen_t n = sizeof(a);
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&a;
+	const struct in6_addr *in6 = &((const struct sockaddr_in6 *)&a)->sin6_addr;
+
+	if (!l->n || getsockname(l->fd[0], (struct sockaddr *)&a, &n) < 0)
+		return false;
+	if (a.ss_family == AF_INET)
+		return ntohl(in->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET;
+	return a.ss_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(in6) &&
+	       !(IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
 void listen_close(struct listener *l)
 {
 	while (l->n)

@@ -2,6 +2,7 @@
 #ifndef LISTEN_H
 #define LISTEN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/instance/config.h"
@@ -20,6 +21,7 @@ struct listener {
 int  listen_open(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen);
 /* --metrics-port, on the address of --host; opens nothing if the port is 0. */
 int  listen_metrics(struct listener *l, const struct config *cfg, int n, char *err, size_t errlen);
+bool listen_reachable(const struct listener *l); /* may other machines connect? */
 void listen_close(struct listener *l);
 
 #endif
