@@ -145,6 +145,11 @@ def drain(p, a):
     check(not os.path.exists(os.path.join(p.dir, "url")), "the ready file is gone")
 
 
+def top_keys(url, *args):
+    return subprocess.run([os.path.join(BUILD, "slipring"), "top", "--keys", "--once", "-i", "0.1", "--url", url, *args],
+                          capture_output=True, text=True, timeout=30)
+
+
 def several(p):
     cert, key = os.path.join(p.dir, "cert.pem"), os.path.join(p.dir, "key.pem")
     r = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -166,6 +171,10 @@ def several(p):
         with open(f"/proc/{a.pid}/task/{a.pid}/children") as f:
             return [int(c) for c in f.read().split()]
     check(len(children()) == 2 and all(health() for _ in range(8)), "two processes answer")
+    r = top_keys(p.url)
+    check(r.returncode == 1 and "; trust your own CA with --cacert FILE\n" in r.stderr, f"{r}")
+    r = top_keys(p.url, "--cacert", cert)
+    check(r.stderr == f"slipring top: {p.url} has no API keys\n", f"{r}")
     s = socket.create_connection(("127.0.0.1", p.port), 5)
     s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     s.settimeout(5)

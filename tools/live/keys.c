@@ -96,7 +96,7 @@ static void read_line(json_t *all, const char *line)
 }
 
 /* All keys of a server by name, or NULL after a message. */
-static json_t *look(const char *url, const char *key)
+static json_t *look(const struct keys_server *s)
 {
 	struct curl_slist *headers = NULL;
 	struct body b = { 0 };
@@ -106,9 +106,9 @@ static json_t *look(const char *url, const char *key)
 	long status = 0;
 	CURLcode rc;
 
-	snprintf(at, sizeof(at), "%.500s/metrics", url);
-	if (key) {
-		snprintf(auth, sizeof(auth), "Authorization: Bearer %.500s", key);
+	snprintf(at, sizeof(at), "%.500s/metrics", s->url);
+	if (s->key) {
+		snprintf(auth, sizeof(auth), "Authorization: Bearer %.500s", s->key);
 		headers = curl_slist_append(NULL, auth);
 	}
 	curl_easy_setopt(curl, CURLOPT_URL, at);
@@ -118,14 +118,19 @@ static json_t *look(const char *url, const char *key)
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, &b);
+	if (s->cacert)
+		curl_easy_setopt(curl, CURLOPT_CAINFO, s->cacert);
 	rc = curl_easy_perform(curl);
 	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
 	curl_slist_free_all(headers);
 	curl_easy_cleanup(curl);
-	if (rc != CURLE_OK || status != 200)
-		fprintf(stderr, "slipring top: %s: %s%ld; name the server with --url, and the key of its "
-		        "--metrics-key with --api-key\n", at, rc != CURLE_OK ? curl_easy_strerror(rc) : "status ",
-		        status);
+	if (rc != CURLE_OK)
+		fprintf(stderr, "slipring top: %s: %s; %s\n", at, curl_easy_strerror(rc),
+		        rc != CURLE_PEER_FAILED_VERIFICATION ? "name the server with --url"
+		                                             : "trust your own CA with --cacert FILE");
+	else if (status != 200)
+		fprintf(stderr, "slipring top: %s: status %ld; give the key of its --metrics-key with --api-key, or "
+		        "one that its key file marks \"operator\"\n", at, status);
 	else
 		all = json_object();
 	for (char *line = all ? b.s : NULL, *end; line && *line; line = end) {
@@ -181,7 +186,7 @@ static void print_json(json_t *now)
 	json_decref(out);
 }
 
-int keys_show(const char *url, const char *key, bool once, bool json, double seconds,
+int keys_show(const struct keys_server *s, bool once, bool json, double seconds,
               const volatile sig_atomic_t *stop)
 {
 	const struct timespec wait = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
@@ -191,14 +196,14 @@ int keys_show(const char *url, const char *key, bool once, bool json, double sec
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return 1;
 	once |= json || !isatty(STDOUT_FILENO);
-	before = look(url, key);
+	before = look(s);
 	while (before && !*stop) {
 		uint64_t from = sr_now();
 
 		if (!json_object_size(before))
-			fprintf(stderr, "slipring top: %s has no API keys\n", url);
+			fprintf(stderr, "slipring top: %s has no API keys\n", s->url);
 		nanosleep(&wait, NULL);
-		now = look(url, key);
+		now = look(s);
 		if (!now)
 			break;
 		if (!once)

@@ -5,9 +5,15 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* Print it for the server at url, as lines or JSON: once, or every `seconds` until *stop.  key: of
- * --metrics-key, or NULL.  Returns the exit status. */
-int keys_show(const char *url, const char *key, bool once, bool json, double seconds,
+struct keys_server {
+	const char *url;
+	const char *key;        /* of --metrics-key, or NULL */
+	const char *cacert;     /* a file of the certificates to trust, or NULL: the system's */
+};
+
+/* Print it for this server, as lines or JSON: once, or every `seconds` until *stop.  Returns the exit
+ * status. */
+int keys_show(const struct keys_server *s, bool once, bool json, double seconds,
               const volatile sig_atomic_t *stop);
 
 #endif

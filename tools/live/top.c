@@ -44,7 +44,7 @@ static void on_end(int sig)
 static int top_usage(FILE *to)
 {
 	fprintf(to, "slipring top [--instance NAME] [-i SECONDS] [--once] [--json]\n"
-	        "slipring top --keys [--url URL] [--api-key KEY] [-i SECONDS] [--once] [--json]\n"
+	        "slipring top --keys [--url URL] [--api-key KEY] [--cacert FILE] [-i SECONDS] [--once] [--json]\n"
 	        "\n"
 	        "Shows what the daemon does: rates, latencies, the limits of its steps, and its clients.\n"
 	        "It reads the stats page, so the daemon is neither asked nor slowed.\n"
@@ -56,6 +56,8 @@ static int top_usage(FILE *to)
 	        "  --json           the same as one object for programs; units are seconds, tokens and bytes\n"
 	        "  --keys           what each API key uses, and how often its limits refused it; asks the\n"
 	        "                   server at URL (default: http://127.0.0.1:8000) for its /metrics\n"
+	        "  --api-key KEY    of its --metrics-key, or of an operator; needed from another machine\n"
+	        "  --cacert FILE    certificates (PEM) to trust instead of the system's, for an own CA\n"
 	        "\n"
 	        "Keys: q ends.  \"slipring why\" says what the limits mean and what to do.\n");
 	return to == stdout ? 0 : 2;
@@ -334,7 +336,8 @@ int cmd_top(int argc, char **argv)
 {
 	static struct top_view t;
 	static struct sheet s;
-	const char *name = NULL, *port = NULL, *url = "http://127.0.0.1:8000", *key = NULL;
+	struct keys_server from = { .url = "http://127.0.0.1:8000" };
+	const char *name = NULL, *port = NULL;
 	bool once = false, json = false, keys = false;
 	double seconds = 1;
 	int r = 0;
@@ -352,9 +355,11 @@ int cmd_top(int argc, char **argv)
 		else if (!strcmp(argv[i], "--keys"))
 			keys = true;
 		else if (!strcmp(argv[i], "--url") && i + 1 < argc)
-			url = argv[++i];
+			from.url = argv[++i];
 		else if (!strcmp(argv[i], "--api-key") && i + 1 < argc)
-			key = argv[++i];
+			from.key = argv[++i];
+		else if (!strcmp(argv[i], "--cacert") && i + 1 < argc)
+			from.cacert = argv[++i];
 		else if (!strcmp(argv[i], "--instance") && i + 1 < argc)
 			name = argv[++i];
 		else if (!strcmp(argv[i], "--port") && i + 1 < argc)
@@ -369,7 +374,7 @@ int cmd_top(int argc, char **argv)
 	if (keys) {
 		signal(SIGINT, on_end);
 		signal(SIGTERM, on_end);
-		return keys_show(url, key, once, json, seconds, &ended);
+		return keys_show(&from, once, json, seconds, &ended);
 	}
 	if (port && !(name = serve_found("top", port)))
 		return 1;
