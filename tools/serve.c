@@ -1,16 +1,16 @@
 /* serve.c - slipring serve: runs daemons and adapter in the foreground, as one service.
  *
  * All children get all arguments; each reads those that concern it.  They report to this process by
- * sd_notify.  So the adapter starts when every daemon is ready, and the port opens when requests can be
- * answered.  A child that has not pinged for --hang-timeout is killed and started again, as if it had died.
- * A watchdog ping is passed on when every child has sent one since the last, so the service manager sees
- * when one hangs.  A signal goes to all, and they drain.
+ * sd_notify.  So the adapter starts when every daemon is ready, or GRACE_NS after one of each model is, and
+ * the port opens when requests can be answered.  A child that has not pinged for --hang-timeout is killed and
+ * started again, as if it had died.  A watchdog ping is passed on when every child has sent one since the
+ * last, so the service manager sees when one hangs.  A signal goes to all, and they drain.
  *
  * There is one daemon, or --data-parallel-size of them, for each model of --models.  A daemon that ends is
  * started again, at first at once and then a second after its last start; the adapter holds its requests
- * meanwhile.  While another daemon of its model is ready, one that keeps dying is started after 1, 2, 4 .. 60
- * s; else DEATHS_MAX deaths in a row end everything: those of children that were not ready for STEADY_NS.  So
- * does a child that was never ready, or an adapter that somebody stopped.  This process exits with that
+ * meanwhile.  From the fourth death in a row on it is started after 2, 4 .. 60 s.  DEATHS_MAX deaths in a row
+ * of each daemon of a model end everything: those of children that were not ready for STEADY_NS.  So does one
+ * death of each before anybody served, or an adapter that somebody stopped.  This process exits with that
  * child's code.
  *
  * The adapter gives us its listening sockets (FDSTORE=1).  When it dies it is started again with them, so no
@@ -50,6 +50,7 @@
 #define STEADY_NS  (10 * SECOND)
 #define DEATHS_MAX 5
 #define BACK_OFF_MAX (60 * SECOND)
+#define GRACE_NS   (5 * SECOND)   /* for replicas that are ready later than others */
 #define WATCH_MS   500            /* between two looks for children that hang */
 #define PORT_DEFAULT 8000
 #define KEPT       2              /* names of sockets: of requests, of metrics */
@@ -81,6 +82,7 @@ struct serve {
 	bool watched;                 /* our service manager expects watchdog pings */
 	uint64_t manager_ns;          /* between two of these pings */
 	bool served;                  /* the adapter has been ready */
+	uint64_t servable;            /* since when each model has a daemon that is ready; 0: one has none */
 	uint64_t hang_ns;             /* --hang-timeout; 0: nobody is killed */
 	uint64_t turned;              /* when we last looked for children that hang */
 	struct { char name[24]; int fd[NOTIFY_SOCKETS], n; } kept[KEPT]; /* sockets of the adapter */
@@ -269,18 +271,45 @@ static void feed(struct serve *s, struct child *fed)
 	notify_send("WATCHDOG=1");
 }
 
-/* The adapter starts when all daemons are ready. */
-static void daemon_ready(struct serve *s, struct child *c, const sigset_t *mask)
+static bool is_ready(const struct child *c) { return c->ready && (c->pid || c->rests); }
+
+/* Is another daemon of its model ready?  Daemons of a model have the same words. */
+static bool replica_ready(const struct serve *s, const struct child *c)
 {
-	c->ready = c->pinged = sr_now();
 	for (int i = 0; i < s->n_daemons; i++)
-		if (!s->daemon[i].ready)
-			return;
-	if (s->adapter.pid || s->served || s->stopping || (start_child(s, &s->adapter, mask) == 0 &&
-	    (!s->events.program || start_child(s, &s->events, mask) == 0)))
-		return;
-	s->code = 1;
-	stop_all(s);
+		if (&s->daemon[i] != c && s->daemon[i].argv == c->argv && is_ready(&s->daemon[i]))
+			return true;
+	return false;
+}
+
+/* Start the adapter, and what goes with it, once there is a daemon for each request.  The ms until that
+ * may be, or -1. */
+static int start_serving(struct serve *s, const sigset_t *mask)
+{
+	const uint64_t now = sr_now();
+	int n = 0;
+
+	if (s->adapter.pid || s->served || s->stopping)
+		return -1;
+	for (int i = 0; i < s->n_daemons; i++) {
+		n += is_ready(&s->daemon[i]);
+		if (!is_ready(&s->daemon[i]) && !replica_ready(s, &s->daemon[i])) {
+			s->servable = 0;
+			return -1;
+		}
+	}
+	s->servable = s->servable ? s->servable : now;
+	if (n < s->n_daemons && now < s->servable + GRACE_NS)
+		return (int)((s->servable + GRACE_NS - now) / 1000000) + 1;
+	for (int i = 0; i < s->n_daemons; i++)
+		if (!is_ready(&s->daemon[i]))
+			log_warn("%s is not ready: the other daemons of its model serve without it", s->daemon[i].name);
+	if (start_child(s, &s->adapter, mask) < 0 ||
+	    (s->events.program && start_child(s, &s->events, mask) < 0)) {
+		s->code = 1;
+		stop_all(s);
+	}
+	return -1;
 }
 
 /* Sockets of the adapter, for its successor. */
@@ -325,7 +354,7 @@ static struct child *sender(struct serve *s, struct msghdr *m, int **fd, int *n)
 
 /* Take a child's datagram, if there is one.  Messages other than READY go on to our service manager,
  * RELOADING only if it is the adapter's; the state of one of several daemons is none of ours. */
-static bool on_notify(struct serve *s, const sigset_t *mask)
+static bool on_notify(struct serve *s)
 {
 	union { char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(NOTIFY_SOCKETS * sizeof(int))];
 	        struct cmsghdr align; } control;
@@ -359,24 +388,28 @@ static bool on_notify(struct serve *s, const sigset_t *mask)
 	else if (c == &s->adapter)
 		notify_send(text);                /* the adapter's READY is also ours */
 	else if (strstr(text, "READY=1") && !c->ready)
-		daemon_ready(s, c, mask);
+		c->ready = c->pinged = sr_now();
 	else if (s->n_daemons == 1 && (!s->adapter.pid || s->stopping) && !strstr(text, "READY=1") &&
 	         !strstr(text, "RELOADING=1"))
 		notify_send(text);
 	return true;
 }
 
-static void hear(struct serve *s, const sigset_t *mask)
+static void hear(struct serve *s)
 {
-	for (int i = 0; i < 64 && on_notify(s, mask); i++) /* bounded, because any process can send */
+	for (int i = 0; i < 64 && on_notify(s); i++) /* bounded, because any process can send */
 		;
 }
 
-/* Is another daemon of its model ready?  Daemons of a model have the same words. */
-static bool replica_ready(const struct serve *s, const struct child *c)
+/* May it or another daemon of its model be ready yet, or again? */
+static bool hopeful(const struct serve *s, const struct child *c)
 {
+	const int most = s->served ? DEATHS_MAX : 1; /* at first the cause is likely the configuration */
+
+	if (replica_ready(s, c))
+		return true;
 	for (int i = 0; i < s->n_daemons; i++)
-		if (&s->daemon[i] != c && s->daemon[i].argv == c->argv && s->daemon[i].pid && s->daemon[i].ready)
+		if (s->daemon[i].argv == c->argv && s->daemon[i].deaths < most)
 			return true;
 	return false;
 }
@@ -398,8 +431,7 @@ static bool again(struct serve *s, struct child *c, int status)
 	if (WIFSIGNALED(status))
 		log_error("%s was ended by signal %d (%s)", c->name, WTERMSIG(status),
 		          strsignal(WTERMSIG(status)));
-	/* Before the adapter's start the cause is likely the configuration; later it may be chance. */
-	if (!s->served || (c == &s->adapter && WIFEXITED(status) && !WEXITSTATUS(status)))
+	if (c == &s->adapter && (!s->served || (WIFEXITED(status) && !WEXITSTATUS(status))))
 		return false;
 	if (c == &s->adapter) {
 		c->deaths = steady ? 1 : c->deaths + 1;
@@ -410,6 +442,8 @@ static bool again(struct serve *s, struct child *c, int status)
 			log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);
 		return c->deaths < DEATHS_MAX;
 	}
+	if (c == &s->events && !s->served)
+		return false;
 	if (c == &s->events) {
 		c->deaths = sr_now() - c->start >= STEADY_NS ? 1 : c->deaths + 1;
 		if (c->deaths < DEATHS_MAX)
@@ -426,24 +460,25 @@ static bool again(struct serve *s, struct child *c, int status)
 		c->deaths = 0;                    /* somebody stopped it: a restart is wanted */
 	else
 		c->deaths = steady ? 1 : c->deaths + 1;
-	if (c->deaths < DEATHS_MAX || replica_ready(s, c)) {
+	if (hopeful(s, c)) {
 		log_warn("%s is started again in %.0f s; %s", c->name, (double)back_off(c) / 1e9,
-		         s->n_daemons > 1 ? "the other daemons serve meanwhile" :
+		         !s->served ? "it was not ready" : s->n_daemons > 1 ? "the other daemons serve meanwhile" :
 		         "requests are held for --daemon-wait seconds");
 		return true;
 	}
-	log_error("%s ended %d times in a row, so everything stops", c->name, DEATHS_MAX);
+	if (s->served)
+		log_error("%s ended %d times in a row, so everything stops", c->name, c->deaths);
 	return false;
 }
 
-static void on_child(struct serve *s, const sigset_t *mask)
+static void on_child(struct serve *s)
 {
 	struct child *c;
 	int status;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		hear(s, mask);                    /* read its last messages while its pid is known */
+		hear(s);                          /* read its last messages while its pid is known */
 		c = child_of(s, pid);
 		if (!c)
 			continue;
@@ -489,7 +524,10 @@ static int supervise(struct serve *s, const sigset_t *mask)
 	struct signalfd_siginfo si;
 
 	while (running(s)) {
-		int ms = restart(s, mask);
+		int ms = restart(s, mask), serving = start_serving(s, mask);
+
+		if (serving >= 0 && (ms < 0 || serving < ms))
+			ms = serving;
 
 		if (s->hang_ns && (ms < 0 || ms > WATCH_MS))
 			ms = WATCH_MS;
@@ -503,11 +541,11 @@ static int supervise(struct serve *s, const sigset_t *mask)
 		for (int i = 0; i < s->n_daemons; i++)
 			if (p[2 + i].revents && !s->daemon[i].pid)
 				s->daemon[i].rests = false;   /* somebody connects: restart() starts it */
-		hear(s, mask);
+		hear(s);
 		watch(s);
 		while (read(s->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
 			if (si.ssi_signo == SIGCHLD)
-				on_child(s, mask);
+				on_child(s);
 			else if (si.ssi_signo == SIGHUP)
 				pass_on(s, SIGHUP);       /* a reload: each child reports its own */
 			else

@@ -56,7 +56,43 @@ def daemon_hangs():
         check("slipringd 0 (pid" in p.log("slipring") and "has made no turn for" in p.log("slipring"), "the log says so")
 
 
+def one_is_never_ready(how, others="exec"):
+    """`how` is what a daemon of rank 1 does instead; True: the others serve."""
+    with Programs() as p, tempfile.TemporaryDirectory() as bin_:
+        shutil.copy(os.path.join(BUILD, "slipring"), bin_)
+        os.symlink(os.path.join(BUILD, "slipring-http"), os.path.join(bin_, "slipring-http"))
+        with open(os.path.join(bin_, "slipringd"), "w") as f:
+            f.write(f'#!/bin/sh\ncase "$*" in *"--data-parallel-rank 1"*) {how};; esac\n'
+                    f'{others} {os.path.join(BUILD, "slipringd")} "$@"\n')
+        os.chmod(f.name, 0o755)
+        begin = time.monotonic()
+        log = open(os.path.join(p.dir, "slipring.log"), "ab")
+        s = subprocess.Popen([os.path.join(bin_, "slipring"), "serve", "--port", "0", "--ready-file", p._ready_file(),
+                              *map(str, SLOW), "-dp", "2", MODEL], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=p.env)
+        log.close()
+        p.procs["slipring"] = s
+        if others != "exec":
+            check(s.wait(30) == 3, f"no daemon is ever ready: it ends with their code: {s.returncode}")
+            return
+        p._listen("slipring", s)
+        print(f"one daemon does '{how}': it serves after {time.monotonic() - begin:.1f} s")
+        for _ in range(4):
+            check(p.ask("POST", "/v1/completions", {**ASK, "max_tokens": 3})[0] == 200, "the other one answers")
+        check("slipringd 1 is not ready: the other daemons of its model serve without it" in p.log("slipring"), "the log says so")
+        check(s.poll() is None, "nothing ends")
+        with open(f.name, "w") as f:
+            f.write(f'#!/bin/sh\nexec {os.path.join(BUILD, "slipringd")} "$@"\n')
+        for pid in set(children(s.pid, "sleep")):
+            os.kill(pid, signal.SIGKILL)
+        check(wait_for(lambda: p.ask("GET", "/metrics")[2].count("slipring_engine_up{") == 2 and all(
+            l.endswith("1.0") for l in p.ask("GET", "/metrics")[2].splitlines() if l.startswith("slipring_engine_up{")), 60, .1),
+            "it joins when it is ready")
+
+
 need_model()
+one_is_never_ready("exec sleep 600")
+one_is_never_ready("exit 3")
+one_is_never_ready("exit 3", "exit 3 #")
 adapter_dies(1)
 adapter_dies(2)
 daemon_hangs()
