@@ -207,6 +207,15 @@ def comes_back(p, t):
     check(t.until("document.querySelector('#state').textContent.includes('running')"), "and it is back")
 
 
+def says_why(p, t):
+    t.js("window.said = []; new MutationObserver(() => said.push(document.querySelector('#state').textContent))"
+         ".observe(document.querySelector('#state'), { childList: true, characterData: true, subtree: true })")
+    # what a draining server answers, for as long as the page asks
+    t.js("window.fetch = async () => new Response(JSON.stringify({ error: { message: 'The server is shutting down.' } }), { status: 503 })")
+    p.procs.pop("slipring-http").terminate()
+    check(t.until("window.said.some(s => s === 'The server is shutting down, asking again')"), f"{t.js('window.said.slice(-3)')}")
+
+
 def asks_for_a_key(p, b):
     t = b.tab()
     t.go(p.url.rstrip("/") + "/")
@@ -279,7 +288,7 @@ def main():
         check(origins == {f"127.0.0.1:{p.port}"}, f"nobody else is asked: {origins}")
         check(not t.problems, f"no error, no violation of the policy: {t.problems}")
         comes_back(p, t)
-        p.procs.pop("slipring-http").terminate()
+        says_why(p, t)
         p.adapter("--api-key", "right")
         asks_for_a_key(p, b)
     done()

@@ -257,7 +257,7 @@ const live = (() => {
 				throw new Error("the server is gone");
 			} catch (e) {
 				if (mine.signal.aborted) return;
-				$("state").textContent = e.status === 401 ? "a key is needed" : e.message + ", asking again";
+				$("state").textContent = e.status === 401 ? "a key is needed" : e.message.replace(/\.$/, "") + ", asking again";
 				$("state").className = "error";
 				if (e.status === 401) return;
 			}
