@@ -198,6 +198,11 @@ make_test = $(eval $(call test,$(1),$(call source_of,$(1)),$(call link_of,$(call
 $(foreach t,$(TESTS) $(BENCHES) $(FUZZERS),$(call make_test,$(t)))
 $(foreach w,$(WALKS),$(eval $(call test,$(basename $(notdir $(w))),$(w),$(call link_of,$(w)))))
 $(TESTS:%=$(BUILD)/tests/%): LDLIBS += -lcmocka
+$(foreach t,$(TESTS),$(BUILD)/$(patsubst %.c,%.o,$(call source_of,$(t)))): | cmocka
+.PHONY: cmocka
+cmocka:
+	@echo '#include <cmocka.h>' | $(CC) $(ALL_CFLAGS) -E -x c - >/dev/null 2>&1 || { \
+		echo "Tests need cmocka, which is not here: run \"tools/setup.sh test\" (make test does)" >&2; exit 1; }
 $(BUILD)/tests/test_http_faults: | $(BUILD)/slipringd
 
 # ---- CUDA ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What building says where something is missing: tools/setup.sh on a system without dpkg, with its package manager and
-without one.  No package is installed."""
+without one; make of one test without cmocka.  No package is installed."""
 import subprocess, tempfile
 from harness import *
 
@@ -38,5 +38,17 @@ def elsewhere():
     check(r.returncode == 1 and "the equivalents of: gcc make" in r.stderr, f"no package manager: {r}")
 
 
+def without_cmocka():
+    with tempfile.TemporaryDirectory(prefix="slipring-test-make-") as d:
+        cc = os.path.join(d, "cc")
+        with open(cc, "w") as f:
+            f.write("#!/bin/sh\necho 'fatal error: cmocka.h: No such file or directory' >&2\nexit 1\n")
+        os.chmod(cc, 0o755)
+        r = subprocess.run(["make", f"BUILD={d}/build", f"CC={cc}", f"{d}/build/tests/test_plan"], cwd=ROOT, capture_output=True,
+                           text=True, timeout=120, env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")})
+        check(r.returncode == 2 and 'run "tools/setup.sh test"' in r.stderr, f"what to do is said: {r}")
+
+
 elsewhere()
+without_cmocka()
 done()
