@@ -68,6 +68,7 @@ def another_server_is_not_judged_by_this_page(p):
         out, _ = command(p, "bench", "serve", "--port", s.server_address[1], "--model", MODEL, "--num-prompts", 20,
                          "--random-input-len", 16, "--disable-tqdm", "--save-result", "--result-filename", "other.json")
         s.shutdown()
+    check("What limited the server is not known: --port " in out, f"which is said: {out}")
     check("How Far" not in out and "server" not in load(p, "other.json")["slipring"], f"nothing is claimed: {out}")
 
 

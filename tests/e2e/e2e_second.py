@@ -19,6 +19,13 @@ def slipring(p, *args):
     return r.returncode, r.stdout, r.stderr
 
 
+def bench(p):
+    code, out, err = slipring(p, "bench", "serve", "--port", p.port, "--model", os.path.join(p.env["RUNTIME_DIRECTORY"], "m"),
+                              "--num-prompts", 20, "--random-input-len", 16, "--random-output-len", 8, "--disable-tqdm")
+    check(code == 0, f"bench: {err}{out}")
+    return out
+
+
 class Second(Programs):
     """Beside the first: in the same run directory, with its logs in a folder of its own."""
 
@@ -59,6 +66,8 @@ with Programs() as p:
             for words in ("why",), ("set",), ("ping", "-n", 10), ("doctor",), ("generate", "--max-tokens", 2, "a"):
                 code, out, err = slipring(p, words[0], "--port", server.port, *words[1:])
                 check(code == 0 or words[0] in ("doctor", "generate") and "no \"slipring" not in err, f"{words}: {code} {err}")
+            out = bench(server)
+            check("How Far From the Limit" in out and "is not known" not in out, f"bench finds it: {out[-900:]}")
         other = free_port()
         for words in ("top", "--once"), ("why",), ("set",), ("ping",), ("doctor",), ("generate", "a"), ("chat", "--once", "a"):
             code, out, err = slipring(p, words[0], "--port", other, *words[1:])
@@ -79,5 +88,6 @@ with Programs() as p:
     p.serve(model, *NULL, "-dp", 2, "--stop-when-idle", "1s", "--daemon-wait", 60)
     check(wait_for(lambda: p.log("slipring").count("rests until a client connects") == 2, 30), "it rests")
     for q, port in second_starts(p, "-dp", 2):
-        pass
+        line = f"What limited the server is not known: --port {port}: its instances are port-{port}-"
+        check(line in bench(q) and "name one by --instance" in bench(q), "what is missing is said")
 done()

@@ -308,7 +308,7 @@ static int bench_measure(struct bench *b, char *err, size_t errlen)
 	fflush(b->call->say);
 	r = new_run(b, &b->load, b->at);
 	r.bar = !b->o.quiet;
-	r.server = bench_server_open(&b->o);
+	r.server = bench_server_open(&b->o, r.unserved, sizeof(r.unserved));
 	rc = bench_run(&r, err, errlen);
 	if (rc && r.n_done && report(b, &r, why, sizeof(why)))    /* what was measured before the failure */
 		fprintf(stderr, "slipring bench: %s\n", why);

@@ -165,6 +165,7 @@ struct bench_run {
 	double begin, end;           /* first send, last answer */
 	double freed;                /* when a place for a request last became free */
 	json_t *served;              /* bench_server_result(), or NULL; bench_run_free() frees it */
+	char unserved[500];          /* why it is NULL, if that needs a word */
 };
 
 /* A transport to the server; there are two. */
@@ -193,8 +194,12 @@ int  bench_fetch(const struct bench_options *o, const char *url, const char *bod
 
 /* ---- the daemon behind it (bench_server.c) ---------------------------------------------------- */
 
-/* The stats page of the daemon under test if it runs on this machine, else NULL. */
-struct bench_server *bench_server_open(const struct bench_options *o);
+/* The instance under test: by --instance, or by the port on this machine.  Else "default", whose page may be
+ * that of another server, and the reason. */
+const char *bench_instance(const struct bench_options *o, char *why, size_t n);
+/* The stats page of the daemon under test if it runs on this machine, else NULL.  *why: what to say if the
+ * page is not there, or turns out to be another daemon's. */
+struct bench_server *bench_server_open(const struct bench_options *o, char *why, size_t n);
 void   bench_server_close(struct bench_server *s);
 void   bench_server_begin(struct bench_server *s, double now);
 double bench_server_turn(struct bench_server *s, double now);  /* returns when to call it next */

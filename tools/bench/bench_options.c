@@ -47,7 +47,8 @@ static const struct flag flags[] = {
 	{ "transport", TEXT, AT(transport), 0, 0,
 	 "http (default), or ring: the daemon of this machine, without HTTP" },
 	{ "socket", TEXT, AT(socket), 0, 0, "the daemon's socket, for the ring" },
-	{ "instance", TEXT, AT(instance), 0, 0, "which daemon, for the ring" },
+	{ "instance", TEXT, AT(instance), 0, 0, "which daemon, for the ring and the limits; default: by the "
+	 "port" },
 
 	{ "Requests", TITLE, 0, 0, 0, NULL },
 	{ "dataset-name", TEXT, AT(dataset), 0, 0,

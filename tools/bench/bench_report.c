@@ -234,5 +234,7 @@ void bench_print_more(FILE *to, const struct bench_summary *s, const struct benc
 	real(to, "Max (ms):", s->late_max * 1000);
 	if (r->served)
 		served(to, r->served);
+	else if (*r->unserved)
+		fprintf(to, "What limited the server is not known: %s.\n", r->unserved);
 	title(to, "", '=');
 }

@@ -12,6 +12,7 @@
 
 #include "bench.h"
 #include "tools/machine/ceilings.h"
+#include "tools/serve_at.h"
 #include "core/instance/config.h"
 #include "core/instance/knobs.h"
 #include "core/figures/figures.h"
@@ -40,7 +41,27 @@ static bool loopback(const struct bench_options *o)
 	return false;
 }
 
-struct bench_server *bench_server_open(const struct bench_options *o)
+const char *bench_instance(const struct bench_options *o, char *why, size_t n)
+{
+	const char *host = o->base_url ? strstr(o->base_url, "://") : NULL;
+	const char *colon = host ? strrchr(host + 3, ':') : NULL;
+	const char *name = o->instance;
+	char port[8];
+
+	*why = 0;
+	if (!name && (bench_ring(o) || !loopback(o)))
+		name = "default";
+	if (o->base_url)
+		snprintf(port, sizeof(port), "%ld", colon ? strtol(colon + 1, NULL, 10) % 100000 : 80);
+	else
+		snprintf(port, sizeof(port), "%d", (int)o->port);
+	if (!name && !(name = serve_on(port, why, n)))
+		return "default";
+	snprintf(why, n, "the daemon \"%s\" does not run here, or did not count the tokens that came back", name);
+	return name;
+}
+
+struct bench_server *bench_server_open(const struct bench_options *o, char *why, size_t n)
 {
 	struct bench_server *s = calloc(1, sizeof(*s));
 	const char *slash = o->socket ? strrchr(o->socket, '/') : NULL;
@@ -54,7 +75,7 @@ struct bench_server *bench_server_open(const struct bench_options *o)
 		rc = snprintf(s->dir, sizeof(s->dir), "%.*s", (int)(slash - o->socket), o->socket) >=
 		     (int)sizeof(s->dir) ? -ENAMETOOLONG : 0;
 	else if (!o->socket)
-		rc = config_find_run_dir(o->instance ? o->instance : "default", s->dir, sizeof(s->dir));
+		rc = config_find_run_dir(bench_instance(o, why, n), s->dir, sizeof(s->dir));
 	if (rc < 0 || stats_open(&s->page, s->dir)) {
 		free(s);
 		return NULL;

@@ -354,7 +354,7 @@ static int wanted(const struct sweep *s, const json_t *point, int64_t want[N_KNO
 /* Check everything that can be checked before the first request. */
 static int check_sweep(struct sweep *s, char *err, size_t errlen)
 {
-	char *argv[WORDS], room[8192];
+	char *argv[WORDS], room[8192], why[500];
 	struct bench_options o = { 0 };
 	int64_t want[N_KNOBS];
 	bool knobs = false;
@@ -375,7 +375,7 @@ static int check_sweep(struct sweep *s, char *err, size_t errlen)
 	}
 	if (!knobs)
 		return 0;
-	if (instance_open(&s->in, "bench sweep", o.instance) < 0)
+	if (instance_open(&s->in, "bench sweep", bench_instance(&o, why, sizeof(why))) < 0)
 		return refuse(-ENOENT, err, errlen, "only the knobs of a daemon on this machine can be changed");
 	memcpy(s->was, s->in.page->knob, sizeof(s->was));
 	for (i = 0, rc = 0; !rc && i < json_array_size(s->points); i++)
