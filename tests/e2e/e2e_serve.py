@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Each process of `slipring serve` dies or hangs alone: the adapter is started again with its sockets and refuses
 nobody; a daemon that hangs is killed, and its answers go on elsewhere.  The null device computes."""
+import re
 from harness import *
 
 ASK = {"prompt": [504, 3575, 282], "max_tokens": 200, "temperature": 0, "ignore_eos": True}
@@ -56,6 +57,31 @@ def daemon_hangs():
         check("slipringd 0 (pid" in p.log("slipring") and "has made no turn for" in p.log("slipring"), "the log says so")
 
 
+def daemon_is_named():
+    """Before --hang-timeout kills it, the log, /health and doctor name a daemon that hangs; it may wake up again."""
+    with Programs() as p:
+        p.serve("--device", "null", "--null-step-us", 10000, "--hang-timeout", 60, MODEL)
+        got, pid = [], next(iter(children(p.procs["slipring"].pid, "slipringd")))
+        doctor = lambda: subprocess.run([os.path.join(BUILD, "slipring"), "doctor", "--json"], env=p.env, capture_output=True,
+                                        text=True, stdin=subprocess.DEVNULL, timeout=60).stdout
+        t = threading.Thread(target=lambda: got.append(p.ask("POST", "/v1/completions", {**ASK, "max_tokens": 500}, timeout=120)))
+        t.start()
+        check(wait_for(lambda: re.search(r"num_requests_running{.*} 1", p.ask("GET", "/metrics")[2]), 20), "it works")
+        check("no turn for" not in doctor() and p.ask("GET", "/health")[0] == 200, "and nothing is wrong")
+        os.kill(pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            check(wait_for(lambda: p.ask("GET", "/health")[0] == 503, 20), "/health says that it hangs")
+            check(wait_for(lambda: "has made no turn for 2 s" in p.log("slipring"), 20), "the log too")
+            print(f"a daemon that hangs is named after {time.monotonic() - begin:.1f} s")
+            check(wait_for(lambda: "no turn for" in doctor(), 20, .2), "and doctor")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        t.join(120)
+        check(got and got[0][0] == 200, f"its answer goes on: {got}")
+        check(wait_for(lambda: p.ask("GET", "/health")[0] == 200, 20), "and all is well")
+
+
 def one_is_never_ready(how, others="exec"):
     """`how` is what a daemon of rank 1 does instead; True: the others serve."""
     with Programs() as p, tempfile.TemporaryDirectory() as bin_:
@@ -90,6 +116,7 @@ def one_is_never_ready(how, others="exec"):
 
 
 need_model()
+daemon_is_named()
 one_is_never_ready("exec sleep 600")
 one_is_never_ready("exit 3")
 one_is_never_ready("exit 3", "exit 3 #")
