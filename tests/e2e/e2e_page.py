@@ -91,8 +91,8 @@ def who_is_served(p, stop):
 class Viewer:
     """A stream of /ui/live: what a page reads."""
 
-    def __init__(self, p, path="/ui/live", **headers):
-        self.c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=20)
+    def __init__(self, p, path="/ui/live", host="127.0.0.1", **headers):
+        self.c = http.client.HTTPConnection(host, p.port, timeout=20)
         self.c.request("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
         self.r = self.c.getresponse()
 
@@ -265,6 +265,58 @@ def viewers(p):
         v.close()
 
 
+def refused(p, text, words, **to):
+    v = Viewer(p, **to)
+    check(v.r.status == 503, f"{text}: {v.r.status}")
+    said = v.r.read().decode()
+    v.close()
+    check(words in said, f"{text}: {said}")
+
+
+def shares_of_places(p, stop):
+    """One key, or all plain viewers together, leave places to operators."""
+    stop()
+    keys = os.path.join(p.dir, "keys")
+    with open(keys, "w") as f:
+        f.write("".join(f"plain{i} alice{i}\n" for i in range(5)) + "marked bob operator\n")
+    p.adapter("--api-key-file", keys)
+    plain = [f"Bearer plain{i}" for i in range(5)]
+    looking = []
+
+    def look(key, text):
+        v = Viewer(p, Authorization=key)
+        check(v.r.status == 200 and v.event()["hello"], f"{text}: {v.r.status}")
+        looking.append(v)
+    for _ in range(4):
+        look(plain[0], "4 with a key")
+    refused(p, "the 5th with a key", "4 pages are looking already with this key", Authorization=plain[0])
+    for key in plain[1:3]:
+        for _ in range(4):
+            look(key, "12 with three keys")
+    refused(p, "a 13th, with a key of its own", "12 pages are looking already", Authorization=plain[3])
+    for _ in range(4):
+        look("Bearer marked", "an operator finds a place")
+    refused(p, "the operator's 5th", "with this key", Authorization="Bearer marked")
+    looking.pop(0).close()
+    check(wait_for(lambda: (lambda v: looking.append(v) or True if v.r.status == 200 else v.close())(
+        Viewer(p, Authorization=plain[4])), 10), "a plain place comes free, and another key may have it")
+    for v in looking:
+        v.close()
+    stop()
+    far = address_here()
+    p.adapter("--host", "0.0.0.0", "--ui", "on")
+    if far and not far.startswith("127."):
+        looking = [Viewer(p, host=far) for _ in range(12)]
+        check(all(v.r.status == 200 for v in looking), "12 from other machines look")
+        refused(p, "the 13th from there", "12 pages are looking already", host=far)
+        looking += [Viewer(p) for _ in range(4)]
+        check(all(v.r.status == 200 for v in looking), "4 from this machine find places")
+        for v in looking:
+            v.close()
+    stop()
+    p.adapter()
+
+
 def the_daemon_dies_and_comes_back(p):
     v = Viewer(p)
     v.event()
@@ -304,6 +356,7 @@ def main():
         operators(p, stop)
         names_of_keys(p, stop)
         viewers(p)
+        shares_of_places(p, stop)
         the_daemon_dies_and_comes_back(p)
         v = Viewer(p)
         stop()                                    # with somebody looking

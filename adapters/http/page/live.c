@@ -17,6 +17,8 @@
 
 #define SECOND       1000000000ull
 #define VIEWERS_MAX  16
+#define VIEWERS_KEPT 4                 /* of them for those who see the clients: operators, or this machine */
+#define VIEWERS_KEY  4                 /* most with one key */
 #define CLIENTS_SHOWN 100              /* rows of clients in an event; the busiest */
 #define STREAM_TYPE  "text/event-stream; charset=utf-8"
 
@@ -24,6 +26,7 @@ struct viewer {
 	struct viewer *next;
 	struct watched *w;
 	struct exchange *x;
+	uint64_t tenant;                      /* the key's; 0 without keys */
 	bool sees_clients;
 };
 
@@ -186,15 +189,32 @@ static struct watched *watched_of(struct live *l, const struct http_request *r)
 	return i < (unsigned)l->n ? &l->watched[i] : NULL;
 }
 
+/* May one more look, with this key?  One key leaves places to others; all plain viewers leave some to those
+ * who operate the daemon. */
+static int crowded(const struct live *l, uint64_t tenant, bool sees_clients, struct problem *p)
+{
+	int same = 0, plain = 0;
+
+	for (int i = 0; i < l->n; i++)
+		for (const struct viewer *v = l->watched[i].viewers; v; v = v->next) {
+			same += v->tenant == tenant;
+			plain += !v->sees_clients;
+		}
+	if (auth_needed(l->api->auth) && same >= VIEWERS_KEY)
+		return problem_set(p, 503, "ServiceUnavailableError", NULL,
+		                   "%d pages are looking already with this key.", VIEWERS_KEY);
+	if (l->n_viewers >= VIEWERS_MAX || (!sees_clients && plain >= VIEWERS_MAX - VIEWERS_KEPT))
+		return problem_set(p, 503, "ServiceUnavailableError", NULL, "%d pages are looking already.",
+		                   l->n_viewers);
+	return 0;
+}
+
 static int refused(struct live *l, struct watched *w, struct problem *p)
 {
 	if (!w)
 		return problem_set(p, 404, "NotFoundError", "replica", "There are replicas 0 to %d.", l->n - 1);
 	if (l->api->draining)
 		return problem_set(p, 503, "ServiceUnavailableError", NULL, "The server is shutting down.");
-	if (l->n_viewers >= VIEWERS_MAX)
-		return problem_set(p, 503, "ServiceUnavailableError", NULL, "%d pages are looking already.",
-		                   VIEWERS_MAX);
 	return 0;
 }
 
@@ -216,12 +236,13 @@ static void names(struct out *o, const struct live *l)
 void live_get(struct api *a, struct exchange *x)
 {
 	struct watched *w = watched_of(a->live, exchange_request(x));
+	const uint64_t tenant = ((const struct asked *)exchange_ctx(x))->right.tenant;
 	const unsigned may = page_rights(a, x);
 	struct viewer *v = NULL;
 	struct problem p;
 	struct out hello = { 0 };
 
-	if (refused(a->live, w, &p)) {
+	if (refused(a->live, w, &p) || crowded(a->live, tenant, may & PAGE_SEES_CLIENTS, &p)) {
 		api_problem(x, &p);
 		return;
 	}
@@ -238,7 +259,8 @@ void live_get(struct api *a, struct exchange *x)
 		api_problem(x, &p);
 		return;
 	}
-	*v = (struct viewer){ .next = w->viewers, .w = w, .x = x, .sees_clients = may & PAGE_SEES_CLIENTS };
+	*v = (struct viewer){ .next = w->viewers, .w = w, .x = x, .tenant = tenant,
+	                      .sees_clients = may & PAGE_SEES_CLIENTS };
 	a->live->n_viewers++;
 	if (!w->viewers)
 		look(w);                      /* the next look then has one to compare with */
