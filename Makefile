@@ -9,7 +9,7 @@
 #	make docs-run   each command of README.md and docs/, as a new user would (10 minutes, port 8000)
 #	make page-test  the page in a browser, with eight hours of events
 #	make fuzz       the fuzzers, a minute each (FUZZ_SECONDS=60)
-#	make spin, sim, hostile, templates, schema-suite, tsan, soak, overload, coverage, mutants, cuda-mutants, cuda-races, bench-host, bench-ring    what docs/proof.md is about
+#	make spin, sim, hostile, templates, schema-suite, tsan, soak, chaos, overload, coverage, mutants, cuda-mutants, cuda-races, bench-host, bench-ring    what docs/proof.md is about
 #	make events     100,000 KV events of a load, as a subscriber hears them; bench-events: what a told name costs
 #	make ranks      100 streams of the default model over three ranks: one is killed, one stopped; nothing is lost.
 #	                1,000 harmed moments; ranks of the CUDA emulation.  15 minutes at most
@@ -517,10 +517,12 @@ SEEDS ?= 300
 FIRST ?= 1
 KILLS ?= 100000
 SOAK_MINUTES ?= 1
+MINUTES ?= 1
+SEED ?= 1
 
 OVERLOAD_S ?= 30
 
-.PHONY: events restart-test spin sim hostile templates schema-suite vocabularies gguf-values clients-guided clients-agents clients-vectors tsan soak overload coverage mutants bench-host bench-ring
+.PHONY: events restart-test spin sim hostile templates schema-suite vocabularies gguf-values clients-guided clients-agents clients-vectors tsan soak chaos overload coverage mutants bench-host bench-ring
 spin:
 	tests/spin/run.sh $(BUILD)/spin
 
@@ -700,6 +702,10 @@ page-test: all
 
 soak: all
 	tests/e2e/soak.py $(BUILD) $$(($(SOAK_MINUTES) * 60))
+
+# processes are killed, stopped, drained and upgraded under streams
+chaos: all
+	tests/e2e/chaos.py $(BUILD) $(MINUTES) $(SEED)
 
 COVERED := $(addprefix test_,kv idle record reload sched sched_ends sched_share limits sim ring shmring client host clients clients_conn clients_ask \
 	hostile hostile_ends faults main alloc syscalls config control empty gguf io load locate model model_hf model_keys model_kv \
