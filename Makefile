@@ -38,7 +38,7 @@ VERSION := 0.1.0
 
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 CFLAGS  ?= -O2 -g
-ALL_CFLAGS := -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DSLIPRING_VERSION='"$(VERSION)"' -fno-strict-aliasing \
+ALL_CFLAGS := -std=gnu11 $(WARN) -I. -D_GNU_SOURCE -DSLIPRING_VERSION='"$(VERSION)"' -fno-strict-aliasing -ffp-contract=off \
 	-fvisibility=hidden -fstack-protector-strong -pthread $(CFLAGS)
 LDLIBS  := -pthread -lm
 # For another machine, with Debian's packages for it in BUILD/root (tools/setup.sh aarch64):
@@ -123,8 +123,8 @@ $(BUILD)/$(PAGE:.c=.o): $(BUILD)/$(PAGE)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-# Inner loops: each instruction set has its flags; sums must not be contracted or reordered.
-EXACT  := -O3 -ffp-contract=off
+# Inner loops: each instruction set has its flags.  Sums are never contracted or reordered, in any file.
+EXACT  := -O3
 AVX2   := $(EXACT) -mavx2 -mfma -mf16c
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mprefer-vector-width=512
 objects = $(foreach d,$(BUILD) $(BUILD)/pic,$(patsubst %,$(d)/kernels/cpu/%.o,$(1)))

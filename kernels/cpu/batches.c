@@ -196,16 +196,46 @@ static void breathe(void *ctx)
 	ops_breathe(ctx);
 }
 
+/* Numbers below 2^-126 become 0, as vdpbf16ps has them in every mode.  Returns the mode before. */
+static unsigned long flush_small(void)
+{
+#if defined __x86_64__
+	unsigned long before = __builtin_ia32_stmxcsr();
+
+	__builtin_ia32_ldmxcsr((unsigned)before | 0x8040);      /* results (FTZ) and operands (DAZ) */
+#elif defined __aarch64__
+	unsigned long before = __builtin_aarch64_get_fpcr();
+
+	__builtin_aarch64_set_fpcr((unsigned)before | 1u << 24); /* FZ: both */
+#else
+	unsigned long before = 0;
+#endif
+	return before;
+}
+
+static void restore_small(unsigned long before)
+{
+#if defined __x86_64__
+	__builtin_ia32_ldmxcsr((unsigned)before);
+#elif defined __aarch64__
+	__builtin_aarch64_set_fpcr((unsigned)before);
+#else
+	(void)before;
+#endif
+}
+
 static void compute_slice(void *ctx, int i)
 {
 	struct sr_backend *b = ctx;
 	struct dev *d = &b->dev[i];
+	unsigned long mode = flush_small();
 
 	d->reads = d->writes = 0;
 	d->far = ~0u;
 	attend_angles(d);
 	forward(b->verbs, d, &b->net, b->slice->n_tokens, b->slice->n_picks, b->slice->n_pools, logit_rows(b),
 		i ? NULL : breathe, d);
+	restore_small(mode);
 }
 
 static void finish(struct sr_backend *b)

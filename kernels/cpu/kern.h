@@ -10,6 +10,7 @@
  *         share or the chunk: outputs are lanes, K runs in one order.  So a row computed alone is
  *         bit-equal to the same row among 511 others.  Products of weights with 32 to a scale are
  *         bit-equal in every table; those of K-quants and IQ4_XS are rounded to f16 in some.
+ *         Vector verbs and attention are bit-equal in every table, too.
  * NaN     an activation that is not finite makes all outputs of its row not finite, and of no other.
  * Widths  k is a multiple of 32 (of 256 for K-quants and IQ4_XS), head_dim of 16.  Loops over
  *         the elements of a head call it E.

@@ -1,9 +1,12 @@
-/* plain.c - every inner loop in plain C: the truth to which tests hold the other tables.
+/* plain.c - every inner loop in plain C: the truth to which tests hold the other tables, most of them to the bit.
+ *
+ * Where vectors add lanes, so does plain C: a sum over a vector is kept in sixteen lanes, element i in lane i % 16, and
+ * lanes are added as a tree.  fmaf() stands where vectors have fma, and nowhere else.
  *
  * Matrices are kept as stored, row by row, and are read through types.h.  Quantized weights
  * multiply with activations quantized to int8 in groups of 32, as in the fast tables.  Their
- * integer sums are exact, and the float steps are the same in the same order, so for these
- * types every table gives the same bits.  The other types multiply with f32.
+ * integer sums are exact, and the float steps are the same in the same order.  Only the scales of
+ * K-quants and IQ4_XS are not rounded to f16 here.  The other types multiply with f32.
  *
  * Activations of one tile: FORM_F32 [8][k] floats; FORM_I8 [8] of int8 q[k], float scale[k/32],
  * float scale * sum[k/32].
@@ -18,6 +21,44 @@
 static size_t align64(size_t n)
 {
 	return (n + 63) & ~(size_t)63;
+}
+
+/* ---- what vectors compute, one element at a time -------------------------------------------- */
+
+#define LANES 16
+
+/* Lanes i and i + 8, then i and i + 4, 2, 1. */
+static float sum_of_lanes(float *lane)
+{
+	for (int half = LANES / 2; half; half /= 2)
+		for (int i = 0; i < half; i++)
+			lane[i] += lane[i + half];
+	return lane[0];
+}
+
+/* exp(x) to 2 ulp: see exp256() in isa/avx2.h. */
+static float plain_exp(float x)
+{
+	float n, r, p;
+
+	if (x != x)
+		return x;
+	x = x < -87.3f ? -87.3f : x > 88 ? 88 : x;
+	n = rintf(x * 1.44269504f);
+	r = fmaf(-n, 0.693359375f, x);
+	r = fmaf(-n, -2.12194440e-4f, r);
+	p = fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
+	p = fmaf(p, r, 8.3334519073e-3f);
+	p = fmaf(p, r, 4.1665795894e-2f);
+	p = fmaf(p, r, 1.6666665459e-1f);
+	p = fmaf(p, r, 5.0000001201e-1f);
+	p = fmaf(r * r, p, r + 1);
+	return p * f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
+}
+
+static float plain_tanh(float x)
+{
+	return 1 - 2 / (plain_exp(x + x) + 1);
 }
 
 /* ---- matrices ------------------------------------------------------------------------------- */
@@ -183,52 +224,121 @@ static const uint8_t *block_of(const struct kern_attend *a, int32_t position, si
 	return a->kv + (size_t)a->table[position / KERN_BLOCK] * a->block_stride + offset;
 }
 
-static float score(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t position)
+/* A query of one head: as it is, and for int8 keys as 16-bit integers. */
+struct query { const float *q; int16_t whole[512]; float scale; };
+
+/* A query that is not finite gets a scale of NaN, and so a result of NaN. */
+static struct query query_of(int32_t kv_type, const float *q, int32_t E)
+{
+	struct query x = { .q = q };
+	uint32_t most = 0;
+	float largest, by;
+
+	if (kv_type != SR_KV_I8)
+		return x;
+	for (int32_t e = 0; e < E; e++)
+		most = bits_of_f32(fabsf(q[e])) > most ? bits_of_f32(fabsf(q[e])) : most;
+	largest = f32_of_bits(most);
+	x.scale = largest < 3.4e38f ? largest / KV_MOST : NAN;
+	by = largest > 1e-30f && largest < 3.4e38f ? KV_MOST / largest : 0;
+	for (int32_t e = 0; e < E && by > 0; e++)
+		x.whole[e] = (int16_t)fminf(rintf(q[e] * by), KV_MOST);
+	return x;
+}
+
+static float score(int32_t kv_type, const struct kern_attend *a, const struct query *x, int32_t position)
 {
 	const uint8_t *k = block_of(a, position, a->k_off);
-	int32_t token = position % KERN_BLOCK;
+	const int8_t *whole = (const int8_t *)k + KV_SCALES;
+	int32_t token = position % KERN_BLOCK, sum = 0;
 	float s = 0;
 
-	for (int32_t e = 0; e < a->head_dim; e++)
-		s = fmaf(q[e], kv_value(kv_type, k, kv_k_at(e, token), token), s);
+	if (kv_type == SR_KV_I8) {
+		for (int32_t e = 0; e < a->head_dim; e++)
+			sum += x->whole[e] * whole[kv_k_at(e, token)];
+		s = (float)sum * (x->scale * kv_scale(k, token));
+	}
+	for (int32_t e = 0; kv_type != SR_KV_I8 && e < a->head_dim; e++)
+		s = fmaf(x->q[e], kv_value(kv_type, k, kv_k_at(e, token), token), s);
 	s *= a->scale;
-	return a->cap > 0 ? a->cap * tanhf(s / a->cap) : s;
+	return a->cap > 0 ? a->cap * plain_tanh(s / a->cap) : s;
+}
+
+/* sum = sum * shrink + the weighed values of positions [first, last] of a unit. */
+static void values(int32_t kv_type, const struct kern_attend *a, const float *weight, int32_t first, int32_t last,
+                   float shrink, float *sum)
+{
+	const int32_t Ev = kern_values(a);
+
+	for (int32_t e = 0; e < Ev; e++)
+		sum[e] *= shrink;
+	for (int32_t p = first; p <= last; p++) {
+		const uint8_t *v = block_of(a, p, a->v_off);
+		int32_t token = p % KERN_BLOCK;
+
+		for (int32_t e = 0; e < Ev; e++)
+			sum[e] = fmaf(weight[p - first], kv_value(kv_type, v, a->latent ? kv_k_at(e, token)
+			              : kv_v_at(Ev, e, token), token), sum[e]);
+	}
+}
+
+/* The same of int8 ones: weights times the scales of V become 16-bit integers, relative to the largest. */
+static void values_i8(const struct kern_attend *a, const float *weight, int32_t first, int32_t last, float shrink,
+                      float *sum)
+{
+	const int32_t Ev = kern_values(a);
+	float scaled[UNIT], most = 0, scale, by;
+	int32_t whole[UNIT];
+
+	for (int32_t p = first; p <= last; p++) {
+		scaled[p - first] = weight[p - first] * kv_scale(block_of(a, p, a->v_off), p % KERN_BLOCK);
+		most = scaled[p - first] > most ? scaled[p - first] : most;
+	}
+	scale = most / KV_MOST;
+	by = scale > 1e-34f ? 1 / scale : 0;
+	for (int32_t p = first; p <= last; p++)
+		whole[p - first] = by > 0 ? (int32_t)fminf(rintf(scaled[p - first] * by), KV_MOST) : 0;
+	for (int32_t e = 0; e < Ev; e++) {
+		int32_t all = 0;
+
+		for (int32_t p = first; p <= last; p++)
+			all += whole[p - first] * ((const int8_t *)block_of(a, p, a->v_off) + KV_SCALES)
+				[kv_v_at(Ev, e, p % KERN_BLOCK)];
+		sum[e] = fmaf(scale, (float)all, sum[e] * shrink);
+	}
 }
 
 /* One query head over positions [from, to] of one span: a running softmax, a unit of tokens at a time. */
 static void attend_span(int32_t kv_type, const struct kern_attend *a, const float *q, int32_t from, int32_t to,
                         float *part)
 {
-	const int32_t Ev = kern_values(a);
-	float max = -1e30f, total = 0, *sum = part + 16; /* finite: less itself it is 0 */
+	const struct query x = query_of(kv_type, q, a->head_dim);
+	float max = -1e30f, total[LANES] = { 0 }, *sum = part + 16; /* finite: less itself it is 0 */
 
-	for (int32_t e = 0; e < Ev; e++)
+	for (int32_t e = 0; e < kern_values(a); e++)
 		sum[e] = 0;
 	for (int32_t base = from / UNIT * UNIT; base <= to; base += UNIT) {
 		int32_t first = base > from ? base : from, last = base + UNIT - 1 < to ? base + UNIT - 1 : to;
 		float weight[UNIT], before = max, shrink;
 
 		for (int32_t p = first; p <= last; p++) {
-			weight[p - base] = score(kv_type, a, q, p);
-			max = fmaxf(max, weight[p - base]);
+			weight[p - first] = score(kv_type, a, &x, p);
+			max = weight[p - first] > max ? weight[p - first] : max;
 		}
-		shrink = expf(before - max);
-		total *= shrink;
-		for (int32_t e = 0; e < Ev; e++)
-			sum[e] *= shrink;
+		shrink = plain_exp(before - max);
+		for (int i = 0; i < LANES; i++)
+			total[i] *= shrink;
 		for (int32_t p = first; p <= last; p++) {
-			const uint8_t *v = block_of(a, p, a->v_off);
-			int32_t token = p % KERN_BLOCK;
-			float w = expf(weight[p - base] - max);
-
-			total += w;
-			for (int32_t e = 0; e < Ev; e++)
-				sum[e] = fmaf(w, kv_value(kv_type, v, a->latent ? kv_k_at(e, token) : kv_v_at(Ev, e, token),
-				                          token), sum[e]);
+			weight[p - first] = plain_exp(weight[p - first] - max);
+			total[p % LANES] += weight[p - first];
 		}
+		if (kv_type == SR_KV_I8)
+			values_i8(a, weight, first, last, shrink, sum);
+		else
+			values(kv_type, a, weight, first, last, shrink, sum);
 	}
 	part[0] = max;
-	part[1] = total;
+	part[1] = sum_of_lanes(total);
 }
 
 /* One query head over positions [from, to], span by span. */
@@ -273,12 +383,11 @@ static void attend(int32_t kv_type, const struct kern_attend *a)
 
 static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
 {
-	double squares = 0;
-	float scale;
+	float squares[LANES] = { 0 }, scale;
 
 	for (int32_t i = 0; i < n; i++)
-		squares += (double)x[i] * x[i];
-	scale = (float)(1 / sqrt(squares / n + (double)eps));
+		squares[i % LANES] = fmaf(x[i], x[i], squares[i % LANES]);
+	scale = 1 / sqrtf(sum_of_lanes(squares) / (float)n + eps);
 	for (int32_t i = 0; i < n; i++)
 		y[i] = x[i] * scale * w[i];
 }
@@ -352,8 +461,8 @@ static void rope(float *head, const float *cs, int32_t dims, int32_t pairs)
 		float *a = head + (pairs ? 2 * i : i), *b = head + (pairs ? 2 * i + 1 : i + dims / 2);
 		float x = *a, y = *b, c = cs[2 * i], s = cs[2 * i + 1];
 
-		*a = x * c - y * s;
-		*b = x * s + y * c;
+		*a = fmaf(x, c, -(y * s));
+		*b = fmaf(y, c, x * s);
 	}
 }
 
@@ -364,25 +473,28 @@ static void act_mul(int32_t act, const float *gate, const float *up, int32_t n, 
 
 		/* gelu's tanh form is x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
 		if (act == SR_SILU)
-			x = x / (1 + expf(-x));
+			x = x / (1 + plain_exp(0 - x));
 		else
-			x = x / (1 + expf(-1.59576912f * (x + 0.044715f * x * x * x)));
+			x = x / (1 + plain_exp(0 - 1.59576912f * (x + x * x * (x * 0.044715f))));
 		out[i] = x * up[i];
 	}
 }
 
 static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *logsum)
 {
-	double sum = 0;
+	double sum[LANES] = { 0 };
 
 	*arg = 0;
-	for (int32_t i = 1; i < n; i++)
-		if (x[i] > x[*arg])
-			*arg = i;
-	*max = x[*arg];
+	*max = -INFINITY;
 	for (int32_t i = 0; i < n; i++)
-		sum += exp((double)x[i] - (double)*max);
-	*logsum = log(sum) + (double)*max;
+		if (x[i] > *max)
+			*max = x[*arg = i];
+	for (int32_t i = 0; i < n; i++)
+		sum[i % LANES] += (double)plain_exp(x[i] - *max);
+	for (int half = LANES / 2; half; half /= 2)
+		for (int i = 0; i < half; i++)
+			sum[i] += sum[i + half];
+	*logsum = log(sum[0]) + (double)*max;
 }
 
 static void delta(const struct kern_delta *a)

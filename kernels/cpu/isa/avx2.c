@@ -1,5 +1,5 @@
 /* avx2.c - the table for machines with AVX2, FMA and F16C, and its vector verbs.  A sum over a vector
- * is kept in eight lanes, which are added at the end.
+ * is kept in sixteen lanes, as in every table: two registers of floats, four of doubles.
  */
 #include "avx2.h"
 
@@ -17,14 +17,15 @@ static int form(int32_t type)
 
 static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
 {
-	__m256 squares = _mm256_setzero_ps(), scale;
+	__m256 squares[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, scale;
 
-	for (int32_t i = 0; i < n; i += 8) {
-		__m256 v = get256(x, i, n);
+	for (int32_t i = 0; i < n; i += 16) {
+		__m256 v = get256(x, i, n), u = i + 8 < n ? get256(x, i + 8, n) : _mm256_setzero_ps();
 
-		squares = _mm256_fmadd_ps(v, v, squares);
+		squares[0] = _mm256_fmadd_ps(v, v, squares[0]);
+		squares[1] = _mm256_fmadd_ps(u, u, squares[1]);
 	}
-	scale = _mm256_set1_ps(1 / sqrtf(sum256(squares) / (float)n + eps));
+	scale = _mm256_set1_ps(1 / sqrtf(sum256(_mm256_add_ps(squares[0], squares[1])) / (float)n + eps));
 	for (int32_t i = 0; i < n; i += 8)
 		put256(y, i, n, _mm256_mul_ps(_mm256_mul_ps(get256(x, i, n), scale), get256(w, i, n)));
 }
@@ -118,13 +119,14 @@ static float largest(const float *x, int32_t n)
 static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *logsum)
 {
 	__m256 top = _mm256_set1_ps(*max = largest(x, n));
-	__m256d sum = _mm256_setzero_pd();
+	__m256d sum[4] = { _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd() };
 	bool found = false;
 	double lane[4];
 
 	*arg = 0;
 	for (int32_t i = 0; i < n; i += 8) {
 		__m256 m = _mm256_castsi256_ps(upto256(i, n)), v = get256(x, i, n), e;
+		__m256d *to = sum + i / 8 % 2 * 2;
 		int same = _mm256_movemask_ps(_mm256_and_ps(m, _mm256_cmp_ps(v, top, _CMP_EQ_OQ)));
 
 		if (same && !found) {
@@ -132,11 +134,11 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 			found = true;
 		}
 		e = _mm256_and_ps(m, exp256(_mm256_sub_ps(v, top)));
-		sum = _mm256_add_pd(sum, _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(e)),
-		                                       _mm256_cvtps_pd(_mm256_extractf128_ps(e, 1))));
+		to[0] = _mm256_add_pd(to[0], _mm256_cvtps_pd(_mm256_castps256_ps128(e)));
+		to[1] = _mm256_add_pd(to[1], _mm256_cvtps_pd(_mm256_extractf128_ps(e, 1)));
 	}
-	_mm256_storeu_pd(lane, sum);
-	*logsum = log((lane[0] + lane[1]) + (lane[2] + lane[3])) + (double)*max;
+	_mm256_storeu_pd(lane, _mm256_add_pd(_mm256_add_pd(sum[0], sum[2]), _mm256_add_pd(sum[1], sum[3])));
+	*logsum = log((lane[0] + lane[2]) + (lane[1] + lane[3])) + (double)*max;
 }
 
 static void delta(const struct kern_delta *a)

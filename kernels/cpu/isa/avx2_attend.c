@@ -1,6 +1,6 @@
 /* avx2_attend.c - attention over paged K and V, for AVX2 with FMA.  Layouts: kvblock.h.  It
- * walks as avx512_attend.c does, in tiles of four rows.  Queries and weights are f32 for bf16 K and V,
- * and 16-bit integers (vpmaddwd) for int8 ones.
+ * walks as avx512_attend.c does, in tiles of four rows, and sums in its order.  Queries and weights are f32 for
+ * bf16 K and V, and 16-bit integers (vpmaddwd) for int8 ones.
  */
 #include <assert.h>
 #include <math.h>
@@ -21,7 +21,7 @@ struct attend_tile {
 	float q_scale[ROWS];           /* of the pairs */
 	float *sum;                    /* [ROWS][E] of weight * v, of this span */
 	float max[ROWS];
-	__m256 total[ROWS];            /* of weights, by lane */
+	__m256 total[ROWS][2];         /* of weights, in sixteen lanes */
 	float *older;                  /* [ROWS][kern_part(E)] of the spans before it */
 	float *part;                   /* one row's, before it is joined to older */
 	float *out[ROWS];
@@ -150,7 +150,7 @@ static inline void weigh_int(struct attend_tile *t, int r)
 static inline void weigh(const int kv, struct attend_tile *t, int r)
 {
 	const struct kern_attend *a = t->a;
-	__m256 none = _mm256_set1_ps(-INFINITY), most = none, total;
+	__m256 none = _mm256_set1_ps(-INFINITY), most = none, total[2];
 	float before = t->max[r], max;
 
 	for (int32_t i = 0; i < 16 * t->blocks; i += 8) {
@@ -167,15 +167,17 @@ static inline void weigh(const int kv, struct attend_tile *t, int r)
 	max = max > before ? max : before;
 	t->max[r] = max;
 	t->shrink[r] = _mm256_cvtss_f32(exp256(_mm256_set1_ps(before - max)));
-	total = _mm256_mul_ps(t->total[r], _mm256_set1_ps(t->shrink[r]));
+	total[0] = _mm256_mul_ps(t->total[r][0], _mm256_set1_ps(t->shrink[r]));
+	total[1] = _mm256_mul_ps(t->total[r][1], _mm256_set1_ps(t->shrink[r]));
 	for (int32_t i = 0; i < 16 * t->blocks; i += 8) {
 		__m256 w = exp256(_mm256_sub_ps(_mm256_load_ps(&t->weight[r][i]), _mm256_set1_ps(max)));
 
 		w = _mm256_and_ps(w, reads(t, r, t->base + i));
-		total = _mm256_add_ps(total, w);
+		total[i / 8 % 2] = _mm256_add_ps(total[i / 8 % 2], w);
 		_mm256_store_ps(&t->weight[r][i], w);
 	}
-	t->total[r] = total;
+	t->total[r][0] = total[0];
+	t->total[r][1] = total[1];
 	if (kv == SR_KV_I8)
 		weigh_int(t, r);
 }
@@ -247,10 +249,15 @@ INLINE void value_line_i8(const int rows, struct attend_tile *t, int32_t e)
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
+static float total_of(const struct attend_tile *t, int r)
+{
+	return sum256(_mm256_add_ps(t->total[r][0], t->total[r][1]));
+}
+
 static void begin_span(struct attend_tile *t, int r)
 {
 	t->max[r] = -1e30f;                       /* finite, so that max - max is 0 */
-	t->total[r] = _mm256_setzero_ps();
+	t->total[r][0] = t->total[r][1] = _mm256_setzero_ps();
 	for (int32_t e = 0; e < t->width; e += 8)
 		_mm256_store_ps(&t->sum[(size_t)r * (size_t)t->width + (size_t)e], _mm256_setzero_ps());
 }
@@ -259,7 +266,7 @@ static void begin_span(struct attend_tile *t, int r)
 static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
-	part[1] = sum256(t->total[r]);
+	part[1] = total_of(t, r);
 	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->width, (size_t)t->width * sizeof(float));
 }
 
@@ -307,11 +314,6 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 	t->out[r] = a->out + (size_t)query * a->ld_out + (size_t)head * (size_t)t->width;
 	if (kv_type == SR_KV_I8)
 		t->q_scale[r] = query_i16(t->q[r], a->head_dim, t->pairs + r * (a->head_dim / 2));
-}
-
-static float total_of(const struct attend_tile *t, int r)
-{
-	return sum256(t->total[r]);
 }
 
 #include "attend_spans.h"

@@ -38,7 +38,7 @@ static void norm(const float *x, const float *w, float eps, int32_t n, float *y)
 
 		squares = _mm512_fmadd_ps(v, v, squares);
 	}
-	scale = _mm512_set1_ps(1 / sqrtf(_mm512_reduce_add_ps(squares) / (float)n + eps));
+	scale = _mm512_set1_ps(1 / sqrtf(sum512(squares) / (float)n + eps));
 	for (int32_t i = 0; i < n; i += 16) {
 		__mmask16 m = upto(i, n);
 		__m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(m, x + i), scale);
@@ -138,6 +138,7 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 	__m512 top = _mm512_set1_ps(*max = largest(x, n));
 	__m512d sum = _mm512_setzero_pd(), more = _mm512_setzero_pd();
 	bool found = false;
+	double lane[8];
 
 	*arg = 0;
 	for (int32_t i = 0; i < n; i += 16) {
@@ -153,7 +154,10 @@ static void logits(const float *x, int32_t n, float *max, int32_t *arg, double *
 		sum = _mm512_add_pd(sum, _mm512_cvtps_pd(_mm512_castps512_ps256(e)));
 		more = _mm512_add_pd(more, _mm512_cvtps_pd(_mm512_extractf32x8_ps(e, 1)));
 	}
-	*logsum = log(_mm512_reduce_add_pd(_mm512_add_pd(sum, more))) + (double)*max;
+	_mm512_storeu_pd(lane, _mm512_add_pd(sum, more));
+	for (int i = 0; i < 4; i++)
+		lane[i] += lane[i + 4];
+	*logsum = log((lane[0] + lane[2]) + (lane[1] + lane[3])) + (double)*max;
 }
 
 static void delta(const struct kern_delta *a)

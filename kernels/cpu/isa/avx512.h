@@ -29,14 +29,14 @@
 	case 8: f(8, __VA_ARGS__); break;            \
 	}
 
-/* exp(x) to 2 ulp; x is clamped to -87.3 .. 88.7.  NaN stays NaN, because min and max then return
+/* exp(x) to 2 ulp; x is clamped to -87.3 .. 88, as in exp256().  NaN stays NaN, because min and max then return
  * their second argument.  x = n ln2 + r, |r| <= ln2 / 2, ln2 in two parts; the polynomial is that of
  * Moshier's Cephes library. */
 static inline __m512 exp512(__m512 x)
 {
 	__m512 n, r, p;
 
-	x = _mm512_min_ps(_mm512_set1_ps(88.7f), _mm512_max_ps(_mm512_set1_ps(-87.3f), x));
+	x = _mm512_min_ps(_mm512_set1_ps(88), _mm512_max_ps(_mm512_set1_ps(-87.3f), x));
 	n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
 	r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
 	r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
@@ -56,6 +56,16 @@ static inline __m512 tanh512(__m512 x)
 	__m512 e = exp512(_mm512_add_ps(x, x)), one = _mm512_set1_ps(1);
 
 	return _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2), _mm512_add_ps(e, one)));
+}
+
+/* Sixteen lanes are added in this order in every table: i and i + 8, then i and i + 4, 2, 1. */
+static inline float sum512(__m512 v)
+{
+	__m256 u = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+	__m128 s = _mm_add_ps(_mm256_castps256_ps128(u), _mm256_extractf128_ps(u, 1));
+
+	s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+	return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
 void   avx512_matmul(int32_t type, int32_t k, const uint8_t *blocks, int32_t n_blocks, int32_t n_cols,

@@ -259,7 +259,7 @@ static void begin_span(struct attend_tile *t, int r)
 static void end_span(const struct attend_tile *t, int r, float *part)
 {
 	part[0] = t->max[r];
-	part[1] = _mm512_reduce_add_ps(t->total[r]);
+	part[1] = sum512(t->total[r]);
 	memcpy(part + 16, t->sum + (size_t)r * (size_t)t->width, (size_t)t->width * sizeof(float));
 }
 
@@ -295,7 +295,7 @@ static void begin_row(int32_t kv_type, struct attend_tile *t, int r, int32_t que
 
 static float total_of(const struct attend_tile *t, int r)
 {
-	return _mm512_reduce_add_ps(t->total[r]);
+	return sum512(t->total[r]);
 }
 
 #include "attend_spans.h"
