@@ -114,6 +114,7 @@ ssize_t terminal_line(struct terminal *t, const char **line)
 	int n;
 
 	el_resize(t->edit);
+	el_set(t->edit, EL_PREP_TERM, 1);     /* else the prompt comes first, and keys typed at once are lost */
 	typed = el_gets(t->edit, &n);
 	if (!typed || n <= 0)
 		return *t->interrupted ? -EINTR : -ENODATA;
