@@ -58,7 +58,7 @@ static void count_time(struct meters *m, uint64_t now)
 static void look_for_cores(struct meters *m, uint64_t now)
 {
 	const uint64_t since = now - m->cores.at_ns;
-	int32_t pid[CORES_PIDS] = { getpid() }, n = 1;
+	int32_t pid[CORES_PIDS], n = 0;
 	uint64_t lost[N_CORES], busy = 0;
 	double share[N_CORES] = { 0 };
 
@@ -66,6 +66,7 @@ static void look_for_cores(struct meters *m, uint64_t now)
 		busy += i == BOUND_IDLE ? 0 : m->counters->bound_ns[i];
 	if (since < SECOND || (busy - m->cores_busy_ns < LEAST_BUSY && since < 3 * SECOND))
 		return;
+	pid[n++] = getpid();
 	for (uint64_t i = 0; i < m->st->n_ranks && n < CORES_PIDS; i++)
 		pid[n++] = (int32_t)m->st->rank[i].pid;
 	cores_look(&m->cores, pid, n, now, lost);

@@ -12,21 +12,8 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "maxLength
           "additionalProperties": False}
 
 
-class Released(Programs):
-    """Programs in a folder of their own, so that one of them can be replaced."""
-
-    def __init__(self):
-        super().__init__()
-        self.bin = os.path.join(self.dir, "bin")
-        os.mkdir(self.bin)
-        for name in ("slipring", "slipringd", "slipring-http"):
-            shutil.copy2(os.path.join(BUILD, name), self.bin)
-
-    def run(self, name, *args):
-        with open(os.path.join(self.dir, name + ".log"), "ab") as log:
-            self.procs[name] = subprocess.Popen([os.path.join(self.bin, name), *map(str, args)], stdin=subprocess.DEVNULL,
-                                                stdout=log, stderr=log, env=self.env)
-        return self.procs[name]
+class Releases(Released):
+    """Programs of which the daemon gets other releases."""
 
     def other_release(self):
         """A daemon whose version alone differs; it takes the place of the last one."""
@@ -127,7 +114,7 @@ def disturb(p, what, rank):
 def main():
     need_model()
     r, rounds, gaps, gone = random.Random(SEED), {}, {}, {}
-    with Released() as p:
+    with Releases() as p:
         p.serve("--device", "null", "--null-step-us", 20000, "--max-model-len", 1024, "-dp", 2, MODEL)
         want = p.together(STREAMS, lambda i: answer(p, i))
         check(all(isinstance(w, str) and not w.startswith(("status", "error")) for w in want), f"undisturbed: {want}"[:2000])

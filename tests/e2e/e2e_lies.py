@@ -149,7 +149,7 @@ def answers_on_terminals():
     """The null device says any token there is; some are control characters.  A terminal does not get them."""
     with Programs() as p:
         p.daemon("--device", "null")
-        args = ["--max-tokens", "8000", "--ignore-eos"]
+        args = ["--max-tokens", "8000", "--ignore-eos", "--temperature", "0"]
         for command in (["generate", *args, "hello"], ["chat", *args, "--once", "hello"]):
             plain = slipring(p, *command)
             check(plain.returncode == 0, f"{command}: {plain.stderr}")

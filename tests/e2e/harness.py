@@ -193,6 +193,23 @@ class Programs:
         return out
 
 
+class Released(Programs):
+    """Programs in a folder of their own, so that one of them can be replaced."""
+
+    def __init__(self):
+        super().__init__()
+        self.bin = os.path.join(self.dir, "bin")
+        os.mkdir(self.bin)
+        for name in ("slipring", "slipringd", "slipring-http"):
+            shutil.copy2(os.path.join(BUILD, name), self.bin)
+
+    def run(self, name, *args):
+        with open(os.path.join(self.dir, name + ".log"), "ab") as log:
+            self.procs[name] = subprocess.Popen([os.path.join(self.bin, name), *map(str, args)], stdin=subprocess.DEVNULL,
+                                                stdout=log, stderr=log, env=self.env)
+        return self.procs[name]
+
+
 def children(parent, name):
     """The processes called so that `parent` has started: {pid: their words}."""
     found = {}

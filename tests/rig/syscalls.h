@@ -2,7 +2,7 @@
  *
  * A seccomp filter, which is per thread, turns each system call into a SIGSYS.  The handler counts it and
  * repeats it from the one address that the filter lets through.  The filter cannot be removed, so the
- * thread must end with the test.
+ * thread must end with the test.  Threads that it makes inherit the filter; their calls are not counted.
  */
 #ifndef TESTS_SYSCALLS_H
 #define TESTS_SYSCALLS_H
@@ -84,10 +84,12 @@ static inline int syscalls_count(_Atomic uint64_t *seen, int but)
 	uint64_t after = (uint64_t)(uintptr_t)syscalls_after;
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 8),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 10),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 6, 0), /* the handler returns */
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)but, 5, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 8, 0), /* the handler returns */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)but, 7, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 6, 0), /* a new thread begins behind its own */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 5, 0),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)after, 0, 2),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4),
