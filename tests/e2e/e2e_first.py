@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The first answer of README.md is right: with each instruction set of this CPU, by the command that is shown, as a user
-gets it.  And how tokens are drawn where a request does not say is the same over HTTP, in the terminal and in Python."""
+gets it; and the default model's tokens and log-probabilities are the same with all of them.  How tokens are drawn where
+a request does not say is the same over HTTP, in the terminal and in Python."""
 import json, os, re, shlex, subprocess
 from harness import *
 
@@ -50,6 +51,13 @@ def first_answer(table, command, asked):
             check(first - second > MARGIN, f"{table}: {t}")
             if "Tokyo" in t["token"]:
                 break
+        # Short and long prompts, some of them in several chunks; each token and its log-probability.
+        bits = []
+        for prompt, n in (("The capital of Japan is", 32), ("Once upon a time there was " * 12, 24), ("def f(x):", 24)):
+            scores = p.post("/v1/completions", {"prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 3,
+                                                "ignore_eos": True})["choices"][0]["logprobs"]
+            bits.append((scores["tokens"], scores["token_logprobs"]))
+    return bits
 
 
 def in_the_terminal(p, verb, *args):
@@ -103,8 +111,9 @@ def main():
     check(streamed["max_tokens"] <= 200 and streamed["stream"], f"a bound: {streamed}")
     here = list(tables())
     check("plain" in here, "plain C runs on any CPU")
+    bits = {table: first_answer(table, command, asked) for table in here}
     for table in here:
-        first_answer(table, command, asked)
+        check(bits[table] == bits["plain"], f"{table} computes other tokens or log-probabilities than plain C: {bits}")
     llama = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1, "max_tokens": None,
              "from": "llama.cpp's defaults"}
     vllm = {**llama, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0, "from": "vLLM's defaults"}
