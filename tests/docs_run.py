@@ -327,6 +327,7 @@ class Run:
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))      # a time limit: the server is stopped, too
     args = sys.argv[1:]
     build = args[args.index("--part") + 1] if "--part" in args else None
     docs = [a for a in args if a.endswith(".md")] or DOCS

@@ -178,7 +178,7 @@ static void prepare(struct request *r, bool compile)
 	uint64_t begin = sr_now();
 
 	if (r->dialect->parse(&r->ask, r->body, r->body_n, &r->limits, &r->problem) < 0) {
-		ask_free(&r->ask);     /* here: freeing a large tree takes seconds */
+		ask_free(&r->ask);     /* here, because a tree may be large */
 	} else {
 		r->problem.status = 0;
 		if (r->ask.guide.src)

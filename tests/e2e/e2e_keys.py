@@ -376,7 +376,10 @@ def hosts(p):
             check(by_host(p, "evil.example")[0] == 200, f"{args}: any Host")
     p.run("slipring-http", "--uds", os.path.join(p.dir, "http.sock"))
     path = os.path.join(p.dir, "http.sock")
-    check(wait_for(lambda: os.path.exists(path), 20), "--uds")
+    def listens():                           # the path is there a moment before
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(path) == 0
+    check(wait_for(listens, 20), "--uds")
     check(by_host(p, "evil.example", uds=path)[0] == 200, "a Unix socket serves any Host: no browser reaches it")
     stop(p.procs.pop("slipring-http"))
     r = subprocess.run([os.path.join(BUILD, "slipring-http"), "--port", "0", "--allowed-hosts", "http://a.example"],

@@ -103,6 +103,8 @@ enum quota_refusal quota_enter(struct quota_row *r, const struct quota_limits *l
 
 enum quota_refusal quota_answers(struct quota_row *r, const struct quota_limits *l, int process, uint32_t n)
 {
+	if (!n)                               /* another process may count one for a moment, to refuse it */
+		return QUOTA_OK;
 	atomic_fetch_add(&r->under_way[process], n);
 	if (!l->parallel || quota_under_way(r) <= l->parallel)
 		return QUOTA_OK;
